@@ -1,0 +1,76 @@
+"""Rules that nouns check in their constructors: integers that are integers, and inside their range.
+
+A noun collects every broken rule and raises them at once, so a caller mends them in one go.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from haversack.errors import Violation
+from haversack.units import INT64_MAX
+
+
+def integer(field: str, value: object, *, least: int = 0, most: int = INT64_MAX) -> list[Violation]:
+    """Check an integer between ``least`` and ``most``; a bool or a float is none."""
+    if type(value) is not int:
+        return [Violation(field, f"{_spelled(value)} is not an integer; give a whole number")]
+    if value < least:
+        return [Violation(field, f"{value} is too small; {_at_least(least)} would do")]
+    if value > most:
+        return [Violation(field, f"{value} is too large; at most {most} would do")]
+    return []
+
+
+def optional_integer(
+    field: str, value: object, *, least: int = 0, most: int = INT64_MAX
+) -> list[Violation]:
+    """Check as ``integer`` does, where None stands for "not given"."""
+    return [] if value is None else integer(field, value, least=least, most=most)
+
+
+def column(field: str, values: Sequence[object], *, least: int = 0) -> list[Violation]:
+    """Check every integer of a column, and name the places of those that will not do.
+
+    One pass over types and extremes settles a right column; only a wrong one is walked.
+    """
+    if set(map(type, values)) <= {int}:
+        numbers: Sequence[Any] = values
+        if not numbers or (min(numbers) >= least and max(numbers) <= INT64_MAX):
+            return []
+    return [
+        violation
+        for index, value in enumerate(values)
+        for violation in integer(f"{field}[{index}]", value, least=least)
+    ]
+
+
+def equal_lengths(field: str, columns: dict[str, int]) -> list[Violation]:
+    """Check that columns of one table are equally long."""
+    if len(set(columns.values())) <= 1:
+        return []
+    lengths = ", ".join(f"{name} has {length}" for name, length in columns.items())
+    return [Violation(field, f"columns must be equally long: {lengths}")]
+
+
+def exactly_one(given: dict[str, bool]) -> list[Violation]:
+    """Check that one subject is set, and no more."""
+    named = [name for name, is_set in given.items() if is_set]
+    if len(named) == 1:
+        return []
+    if not named:
+        return [Violation("subject", f"no subject is set; set one of {', '.join(given)}")]
+    return [Violation(named[1], f"a request has one subject, not {' and '.join(named)}")]
+
+
+def column_of_ints(values: Iterable[Any]) -> tuple[Any, ...]:
+    """Hold a column as a tuple; numpy's integers become Python's."""
+    tolist = getattr(values, "tolist", None)
+    return tuple(tolist() if tolist is not None else values)
+
+
+def _spelled(value: object) -> str:
+    return f"{value!r} ({type(value).__name__})"
+
+
+def _at_least(least: int) -> str:
+    return {0: "0 or more", 1: "1 or more"}.get(least, f"at least {least}")

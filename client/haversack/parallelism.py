@@ -1,0 +1,72 @@
+"""How a run is spread over ranks: the degree of every axis, and what is sharded."""
+
+import enum
+from dataclasses import dataclass
+from math import prod
+
+from haversack import checks
+from haversack.errors import Violation, check
+
+
+class Sharding(enum.IntEnum):
+    """How model states are divided among the data-parallel ranks."""
+
+    UNSPECIFIED = 0
+    REPLICATED = 1
+    ZERO_1 = 2
+    ZERO_2 = 3
+    ZERO_3 = 4
+    FSDP2 = 5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Parallelism:
+    """Degrees whose product is the world size: dp_replicate * dp_shard * cp * tp * pp.
+
+    Degrees that are not given are 1, and ``dp_shard`` takes what is left; with nothing sharded,
+    ``dp_replicate`` does.
+    """
+
+    world_size: int | None = None
+    dp_replicate: int | None = None
+    dp_shard: int | None = None
+    tp: int | None = None
+    pp: int | None = None
+    cp: int | None = None
+    ep: int | None = None
+    sequence_parallel: bool = False
+    sharding: Sharding = Sharding.UNSPECIFIED
+    prefetch_units: int | None = None
+    reduce_bucket_elements: int | None = None
+
+    def __post_init__(self) -> None:
+        most = 2**24  # ranks; above any cluster, and products of degrees stay exact
+        found: list[Violation] = []
+        for name in ("world_size", "dp_replicate", "dp_shard", "tp", "pp", "cp", "ep"):
+            path = f"parallelism.{name}"
+            found += checks.optional_integer(path, getattr(self, name), least=1, most=most)
+        found += checks.optional_integer("parallelism.prefetch_units", self.prefetch_units, most=64)
+        found += checks.optional_integer(
+            "parallelism.reduce_bucket_elements", self.reduce_bucket_elements, least=1
+        )
+        check(found)
+        check(self._product())
+
+    def _product(self) -> list[Violation]:
+        """Check the one invariant; the sentence prints every factor."""
+        if self.world_size is None:
+            return []
+        degrees = {
+            name: getattr(self, name) for name in ("dp_replicate", "dp_shard", "cp", "tp", "pp")
+        }
+        known = prod(degree for degree in degrees.values() if degree is not None)
+        data_axes_known = degrees["dp_replicate"] is not None and degrees["dp_shard"] is not None
+        if self.world_size % known or (data_axes_known and known != self.world_size):
+            factors = " * ".join(f"{name} {degree or '?'}" for name, degree in degrees.items())
+            sentence = f"{self.world_size} ranks are not {factors}; make the product the world size"
+            return [Violation("parallelism.world_size", sentence)]
+        data_ranks = self.world_size // ((self.tp or 1) * (self.pp or 1))
+        if data_ranks % (self.ep or 1):
+            sentence = f"{self.ep} does not divide the {data_ranks} data ranks"
+            return [Violation("parallelism.ep", sentence)]
+        return []

@@ -1,0 +1,180 @@
+"""Plan: what to save and what to recompute under a budget. The question, and the answer."""
+
+import enum
+from dataclasses import dataclass
+
+from haversack import checks
+from haversack.basis import Basis
+from haversack.errors import Violation, check
+from haversack.run import Advice, BlockAction, Budget, Recompute, TrainingRun
+
+MOST_CANDIDATES = 1_000_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Candidates:
+    """Activations that may be saved, as columns; numpy arrays of integers will do."""
+
+    size_bytes: tuple[int, ...]
+    gain: tuple[int, ...]
+    names: tuple[str, ...] = ()
+    fixed_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("size_bytes", "gain"):
+            object.__setattr__(self, name, checks.column_of_ints(getattr(self, name)))
+        found = _columns("candidates", size_bytes=self.size_bytes, gain=self.gain, names=self.names)
+        found += checks.column("candidates.size_bytes", self.size_bytes, least=1)
+        found += checks.column("candidates.gain", self.gain)
+        found += checks.integer("candidates.fixed_bytes", self.fixed_bytes)
+        check(found)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecomputeCandidates:
+    """Saved activations that may be recomputed instead, as columns: the mirror form."""
+
+    freed_bytes: tuple[int, ...]
+    added_ns: tuple[int, ...]
+    names: tuple[str, ...] = ()
+    used_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("freed_bytes", "added_ns"):
+            object.__setattr__(self, name, checks.column_of_ints(getattr(self, name)))
+        path = "recompute_candidates"
+        columns = {"freed_bytes": self.freed_bytes, "added_ns": self.added_ns}
+        found = _columns(path, **columns, names=self.names)
+        found += checks.column(f"{path}.freed_bytes", self.freed_bytes, least=1)
+        found += checks.column(f"{path}.added_ns", self.added_ns)
+        found += checks.optional_integer(f"{path}.used_bytes", self.used_bytes)
+        check(found)
+        if self.used_bytes is not None and self.used_bytes < sum(self.freed_bytes):
+            sentence = (
+                f"{self.used_bytes} is less than the {sum(self.freed_bytes)} that can be freed"
+            )
+            check([Violation(f"{path}.used_bytes", sentence)])
+
+
+def _columns(path: str, **columns: tuple[object, ...]) -> list[Violation]:
+    lengths = {name: len(values) for name, values in columns.items() if values or name != "names"}
+    found = checks.equal_lengths(path, lengths)
+    longest = max(lengths.values())
+    if longest > MOST_CANDIDATES:
+        sentence = f"{longest} candidates are too many; at most {MOST_CANDIDATES} would do"
+        found.append(Violation(path, sentence))
+    return found
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlanRequest(TrainingRun):
+    """Asks what to save and what to recompute under a budget."""
+
+    candidates: Candidates | None = None
+    recompute_candidates: RecomputeCandidates | None = None
+    fit_expected: bool = False
+    frontier_points: int | None = None
+    state_limit: int | None = None
+
+    def subjects(self) -> dict[str, bool]:
+        """Which subjects are set, by the name of their field."""
+        return {
+            # Named, since a dataclass with slots is made anew and super() without names is lost.
+            **TrainingRun.subjects(self),
+            "candidates": self.candidates is not None,
+            "recompute_candidates": self.recompute_candidates is not None,
+        }
+
+    def __post_init__(self) -> None:
+        found = self.violations()
+        found += checks.optional_integer("frontier_points", self.frontier_points, most=64)
+        most_states = 2**28  # 16 bytes each
+        found += checks.optional_integer("state_limit", self.state_limit, least=1, most=most_states)
+        if self.training.actions or self.training.recompute is not Recompute.UNSPECIFIED:
+            sentence = "a plan chooses what is recomputed; leave recompute and actions out"
+            found.append(Violation("training.recompute", sentence))
+        independent = self.candidates is not None or self.recompute_candidates is not None
+        if independent and self.budget is None:
+            found.append(Violation("budget", "candidates need a budget in bytes"))
+        check(found)
+
+
+class PlanStatus(enum.IntEnum):
+    """How good a plan is."""
+
+    UNSPECIFIED = 0
+    OPTIMAL = 1
+    FEASIBLE = 2
+    INFEASIBLE = 3
+
+
+class Rung(enum.IntEnum):
+    """The step of the ladder that answered."""
+
+    UNSPECIFIED = 0
+    FLOOR = 1
+    INDEPENDENT = 2
+    CEILING = 3
+    SEGMENTS = 4
+    GRAPH = 5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BudgetConversion:
+    """The budget as it was used: what was given, and what it leaves for allocated bytes."""
+
+    given: Budget | None = None
+    allocated_bytes: int = 0
+    steps: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PeakAt:
+    """Where a peak is, and its largest terms."""
+
+    block: str = ""
+    phase: str = ""
+    moment: str = ""
+    largest_terms: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FrontierPoint:
+    """What a budget buys."""
+
+    budget_bytes: int
+    peak_bytes: int
+    cost: int
+    saved_count: int
+    proven: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """What to save and what to recompute, with its certificate."""
+
+    status: PlanStatus = PlanStatus.UNSPECIFIED
+    saved: tuple[int, ...] = ()
+    actions: tuple[BlockAction, ...] = ()
+    total_gain: int = 0
+    total_size_bytes: int = 0
+    extra_ns: int = 0
+    extra_share: float | None = None
+    budget: BudgetConversion | None = None
+    predicted_peak_bytes: int | None = None
+    peak_at: PeakAt | None = None
+    floor_bytes: int = 0
+    floor_at: PeakAt | None = None
+    relief: tuple[Advice, ...] = ()
+    lower_bound: int = 0
+    gap: int = 0
+    solver: str = ""
+    rung: Rung = Rung.UNSPECIFIED
+    basis: Basis = Basis.UNSPECIFIED
+    frontier: tuple[FrontierPoint, ...] = ()
+    assumptions: tuple[str, ...] = ()
+    ignored_inputs: tuple[str, ...] = ()
+    not_modelled: tuple[str, ...] = ()
+    request_digest: str = ""
+    model_version: str = ""
+    reason: str = ""

@@ -1,0 +1,74 @@
+"""The portable profile of a model: what each block costs under each of its options."""
+
+from dataclasses import dataclass
+
+from haversack import checks
+from haversack.basis import Basis
+from haversack.errors import Violation, check
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OptionTable:
+    """The ways to run a block, as columns of equal length."""
+
+    option: tuple[str, ...] = ()
+    retained_bytes: tuple[int, ...] = ()
+    forward_peak_bytes: tuple[int, ...] = ()
+    backward_peak_bytes: tuple[int, ...] = ()
+    extra_ns: tuple[int, ...] = ()
+
+    def violations(self, path: str) -> list[Violation]:
+        """Check that the columns are equally long, integers, and not negative."""
+        names = ("retained_bytes", "forward_peak_bytes", "backward_peak_bytes", "extra_ns")
+        lengths = {name: len(getattr(self, name)) for name in ("option", *names)}
+        found = checks.equal_lengths(path, lengths)
+        for name in names:
+            found += checks.column(f"{path}.{name}", getattr(self, name))
+        return found
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProfileBlock:
+    """One block of the chain, with the index of its table."""
+
+    name: str
+    table: int
+    parameter_bytes: int = 0
+    gradient_bytes: int = 0
+    draws_random: bool = False
+    mutated_buffers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SkipTensor:
+    """A tensor that one block writes and a later one reads, past its neighbour."""
+
+    producer: int
+    consumer: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Profile:
+    """Blocks in the order of the forward, and the tables they share."""
+
+    format_version: int = 1
+    fingerprint: str = ""
+    basis: Basis = Basis.UNSPECIFIED
+    device: str = ""
+    torch_version: str = ""
+    blocks: tuple[ProfileBlock, ...] = ()
+    tables: tuple[OptionTable, ...] = ()
+    held_by_caller_bytes: int = 0
+    workspace_bytes: int = 0
+    skips: tuple[SkipTensor, ...] = ()
+    not_profiled: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        found = checks.integer("profile.format_version", self.format_version, least=1, most=1)
+        for index, table in enumerate(self.tables):
+            found += table.violations(f"profile.tables[{index}]")
+        last = len(self.tables) - 1
+        for index, block in enumerate(self.blocks):
+            found += checks.integer(f"profile.blocks[{index}].table", block.table, most=last)
+        check(found)

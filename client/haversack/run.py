@@ -1,0 +1,250 @@
+"""A training run as a caller describes it: the subject, and the settings around it.
+
+What Estimate and Plan share. Nothing here has defaults with a meaning: what is not given stays
+None or UNSPECIFIED, and the server says in its answer what it assumed.
+"""
+
+import enum
+from dataclasses import dataclass
+
+from haversack import checks
+from haversack.errors import Violation, check
+from haversack.parallelism import Parallelism
+from haversack.profile import Profile
+
+LARGEST_DOCUMENT = 2**20  # bytes
+
+
+class BytesKind(enum.IntEnum):
+    """Which bytes a budget limits."""
+
+    UNSPECIFIED = 0
+    ALLOCATED = 1
+    DEVICE = 2
+
+
+class Precision(enum.IntEnum):
+    """The recipe of numbers: bytes per parameter, gradient and optimizer state."""
+
+    UNSPECIFIED = 0
+    BF16_FP32_MASTER = 1
+    FP32_BF16_COMPUTE = 2
+    FP32 = 3
+    BF16 = 4
+
+
+class Optimizer(enum.IntEnum):
+    """The optimizer, as far as its memory goes."""
+
+    UNSPECIFIED = 0
+    ADAMW = 1
+    ADAMW_FOREACH = 2
+    SGD = 3
+    SGD_MOMENTUM = 4
+
+
+class Attention(enum.IntEnum):
+    """The attention kernel that the run really uses."""
+
+    UNSPECIFIED = 0
+    FLASH = 1
+    EAGER = 2
+
+
+class Recompute(enum.IntEnum):
+    """What is recomputed in backward."""
+
+    UNSPECIFIED = 0
+    NONE = 1
+    FULL = 2
+
+
+class DocumentFormat(enum.IntEnum):
+    """What the text of a document is."""
+
+    UNSPECIFIED = 0
+    HF_CONFIG = 1
+    DEEPSPEED = 2
+    ACCELERATE = 3
+    TORCHTITAN_TOML = 4
+    TORCHTITAN_JSON = 5
+    MEGATRON_ARGUMENTS = 6
+    HF_TRAINING_ARGUMENTS = 7
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Budget:
+    """Bytes that may be used, and which bytes are meant."""
+
+    bytes: int
+    kind: BytesKind = BytesKind.UNSPECIFIED
+
+    def __post_init__(self) -> None:
+        check(checks.integer("budget.bytes", self.bytes))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Interval:
+    """A figure with its margin, in bytes."""
+
+    low_bytes: int = 0
+    expected_bytes: int = 0
+    high_bytes: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BlockAction:
+    """The chosen way to run one block: the name of the block and of an option of its table."""
+
+    block: str
+    option: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Training:
+    """Settings of the training step."""
+
+    microbatch: int | None = None
+    seq: int | None = None
+    accumulation: int | None = None
+    precision: Precision = Precision.UNSPECIFIED
+    optimizer: Optimizer = Optimizer.UNSPECIFIED
+    attention: Attention = Attention.UNSPECIFIED
+    recompute: Recompute = Recompute.UNSPECIFIED
+    actions: tuple[BlockAction, ...] = ()
+
+    def __post_init__(self) -> None:
+        found: list[Violation] = []
+        for name in ("microbatch", "seq", "accumulation"):
+            path = f"training.{name}"
+            found += checks.optional_integer(path, getattr(self, name), least=1, most=2**31)
+        if self.actions and self.recompute is not Recompute.UNSPECIFIED:
+            sentence = "give recompute or actions, not both: actions name every block's option"
+            found.append(Violation("training.actions", sentence))
+        check(found)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Device:
+    """The device of every rank; ``memory_bytes`` are usable bytes."""
+
+    name: str = ""
+    memory_bytes: int | None = None
+    flops_per_s: int | None = None
+    bytes_per_s: int | None = None
+
+    def __post_init__(self) -> None:
+        found: list[Violation] = []
+        for name in ("memory_bytes", "flops_per_s", "bytes_per_s"):
+            found += checks.optional_integer(f"device.{name}", getattr(self, name), least=1)
+        check(found)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StateBytes:
+    """Bytes of the whole model's states."""
+
+    parameter_bytes: int = 0
+    gradient_bytes: int = 0
+    optimizer_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        found: list[Violation] = []
+        for name in ("parameter_bytes", "gradient_bytes", "optimizer_bytes"):
+            found += checks.integer(f"state_bytes.{name}", getattr(self, name), most=2**60)
+        check(found)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unit:
+    """A module that is gathered at once."""
+
+    name: str = ""
+    parameter_count: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Document:
+    """One of the user's own files, as raw text; it is parsed, never executed."""
+
+    format: DocumentFormat
+    name: str = ""
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkloadReference:
+    """Code that builds a model: a built-in name, or an entry point that the operator allowed."""
+
+    name: str = ""
+    entry_point: str = ""
+    args_json: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measurement:
+    """A figure that the caller read on a real run."""
+
+    phase: str = ""
+    rank: int = 0
+    allocated_bytes: int | None = None
+    reserved_bytes: int | None = None
+    tokens_per_s: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Advice:
+    """A change, with what it does to the peak and what it costs."""
+
+    change: str
+    delta_bytes: int = 0
+    cost: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingRun:
+    """A subject and its settings; requests are made of it. Exactly one subject is set."""
+
+    state_bytes: StateBytes | None = None
+    parameter_count: int | None = None
+    units: tuple[Unit, ...] = ()
+    documents: tuple[Document, ...] = ()
+    profile: Profile | None = None
+    workload: WorkloadReference | None = None
+    training: Training = Training()
+    parallelism: Parallelism = Parallelism()
+    device: Device = Device()
+    kernel_profile: str = ""
+    budget: Budget | None = None
+
+    def subjects(self) -> dict[str, bool]:
+        """Which subjects are set, by the name of their field."""
+        return {
+            "state_bytes": self.state_bytes is not None,
+            "parameter_count": self.parameter_count is not None,
+            "units": bool(self.units),
+            "documents": bool(self.documents),
+            "profile": self.profile is not None,
+            "workload": self.workload is not None,
+        }
+
+    def violations(self) -> list[Violation]:
+        """Check the subject: one is set, and its figures are in range."""
+        found = checks.exactly_one(self.subjects())
+        found += checks.optional_integer("parameter_count", self.parameter_count, most=2**50)
+        for index, unit in enumerate(self.units):
+            path = f"units[{index}].parameter_count"
+            found += checks.integer(path, unit.parameter_count, most=2**50)
+        for index, document in enumerate(self.documents):
+            found += _document_violations(f"documents[{index}]", document)
+        return found
+
+
+def _document_violations(path: str, document: Document) -> list[Violation]:
+    if document.format is DocumentFormat.UNSPECIFIED:
+        formats = ", ".join(each.name for each in DocumentFormat if each)
+        return [Violation(f"{path}.format", f"say what the text is: one of {formats}")]
+    size = len(document.text.encode(errors="surrogatepass"))
+    if size > LARGEST_DOCUMENT:
+        return [Violation(f"{path}.text", f"{size} bytes are above the limit of 1 MiB")]
+    return []

@@ -1,0 +1,1 @@
+"""What Estimate and Plan stand on: architectures, kernel profiles, option tables, the timeline."""
