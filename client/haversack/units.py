@@ -27,7 +27,7 @@ def parse_bytes(text: str, field: str = "") -> int:
             f"{text!r} is not a number of bytes; write 80GiB, 1.5GB or 4096", field=field
         )
     whole, fraction = match[1], match[2] or ""
-    bytes_ = int(whole + fraction) * unit // 10 ** len(fraction)
+    bytes_ = int(whole + fraction) * unit // int(10 ** len(fraction))
     if bytes_ > INT64_MAX:
         raise InvalidRequestError(f"{text!r} is above 2^63-1 bytes", field=field)
     return bytes_

@@ -1,0 +1,1 @@
+"""Estimate: what a training run needs on each rank."""

@@ -1,0 +1,98 @@
+"""Units of known size: the gather windows of forward and backward, moment by moment.
+
+Idealised: units run one after the other, a unit is gathered when its turn comes (and as many ahead
+as asked for) and freed when it ends. Not a measurement, and not a peak: activations are not known.
+"""
+
+from haversack.basis import Basis
+from haversack.estimate import Estimate, EstimateRequest, Moment, Phase, RankClass
+from haversack_server.estimate.verdict import judge_states, limit_of
+from haversack_server.memory import ledger
+from haversack_server.memory.chain import Chain, ChainBlock, Option
+from haversack_server.memory.degrees import Degrees, resolve
+from haversack_server.memory.recipe import Recipe, recipe
+from haversack_server.memory.states import UnitStates, rank_states, shard_evenly
+from haversack_server.memory.timeline import Timeline, timeline
+from haversack_server.memory.version import MODEL_VERSION
+
+_NOTHING = Option(name="save", retained_bytes=0, forward_peak_bytes=0, backward_peak_bytes=0)
+_IDEALISED = "the gather windows are idealised: units run one after the other; not a measurement"
+_NO_ACTIVATIONS = (
+    "activations, logits and the allocator's reserve: the subject has no sizes for them, so the "
+    "highest moment of this timeline is not a peak"
+)
+
+
+def estimate_units(request: EstimateRequest) -> Estimate:
+    """Lay states and gathered units onto the timeline."""
+    degrees = resolve(request.parallelism)
+    numbers, assumptions = recipe(request.training, degrees.sharding)
+    chain = _chain(request, numbers, degrees)
+    line = timeline(chain, [0] * len(chain.blocks))
+    count = sum(unit.parameter_count for unit in request.units)
+    words = ledger.state_terms(numbers, degrees, count) | ledger.transient_terms(chain)
+    filled = ledger.fill(words, line)
+    judgement = judge_states(line.peak.allocated_bytes, limit_of(request))
+    ahead = f"units gathered ahead of the one that runs: {chain.prefetch_units}"
+    return Estimate(
+        verdict=judgement.verdict,
+        reason_code=judgement.reason_code,
+        reason=judgement.reason,
+        steady_bytes=chain.states.steady_bytes,
+        phases=phases_of(line),
+        timeline=moments_of(line, [column for column, _ in filled]),
+        terms=tuple(term for _, term in filled),
+        ranks=(
+            RankClass(
+                name="every rank",
+                rank_count=degrees.world_size,
+                steady_bytes=chain.states.steady_bytes,
+            ),
+        ),
+        assumptions=(_IDEALISED, ahead, *assumptions),
+        not_modelled=(_NO_ACTIVATIONS,),
+        model_version=MODEL_VERSION,
+        basis=Basis.ANALYTIC,
+    )
+
+
+def _chain(request: EstimateRequest, numbers: Recipe, degrees: Degrees) -> Chain:
+    units = []
+    for index, unit in enumerate(request.units):
+        whole = shard_evenly(unit.parameter_count, degrees.tp)
+        shard = shard_evenly(whole, degrees.dp_shard)
+        # A gather brings equal shards, so the gathered unit has the padding too.
+        gathered = shard * degrees.dp_shard if degrees.shards_parameters else whole
+        name = unit.name or f"units[{index}]"
+        units.append(UnitStates(name=name, whole=gathered, shard=shard))
+    prefetch = request.parallelism.prefetch_units
+    return Chain(
+        blocks=tuple(ChainBlock(name=unit.name, unit=unit, options=(_NOTHING,)) for unit in units),
+        states=rank_states(units, numbers, degrees),
+        recipe=numbers,
+        degrees=degrees,
+        accumulation=request.training.accumulation or 1,
+        prefetch_units=0 if prefetch is None else prefetch,
+        reduce_bucket_elements=request.parallelism.reduce_bucket_elements or 500_000_000,
+    )
+
+
+def phases_of(line: Timeline) -> tuple[Phase, ...]:
+    """The highest moment of each phase."""
+    return tuple(
+        Phase(name=name, peak_bytes=moment.allocated_bytes, peak_moment=moment.name)
+        for name, moment in line.by_phase().items()
+    )
+
+
+def moments_of(line: Timeline, columns: list[int]) -> tuple[Moment, ...]:
+    """Every moment, with the bytes of the columns that the ledger names."""
+    return tuple(
+        Moment(
+            phase=moment.phase,
+            name=moment.name,
+            allocated_bytes=moment.allocated_bytes,
+            term_bytes=tuple(moment.bytes_by_column[column] for column in columns),
+        )
+        for moment in line.moments
+    )

@@ -1,0 +1,93 @@
+"""Bytes per parameter: the recipe of numbers that a precision and an optimizer make together.
+
+Knows nothing of sharding. Sources: ZeRO paper (SC20, section 3.1) for 2 + 2 + 12; PyTorch's
+fully_shard with MixedPrecisionPolicy(param_dtype=bf16, reduce_dtype=fp32) for 4 + 4 + 8.
+"""
+
+from dataclasses import dataclass
+
+from haversack.errors import InvalidRequestError
+from haversack.parallelism import Sharding
+from haversack.run import Optimizer, Precision, Training
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """Bytes for each parameter, by what they are for.
+
+    ``master`` is the fp32 copy that mixed precision keeps from the start; ``moments`` appear in the
+    first optimizer step; ``temporary`` lives within that step. ``compute`` is a number's size in
+    forward and backward, ``reduce`` its size in the reduction of gradients.
+    """
+
+    parameter: int
+    gradient: int
+    master: int
+    moments: int
+    temporary: int
+    compute: int
+    reduce: int
+    formula: str
+    source: str
+
+    @property
+    def optimizer(self) -> int:
+        """Bytes of optimizer state for each parameter, master copy included."""
+        return self.master + self.moments
+
+
+_MOMENTS = {
+    Optimizer.ADAMW: 2,
+    Optimizer.ADAMW_FOREACH: 2,
+    Optimizer.SGD: 0,
+    Optimizer.SGD_MOMENTUM: 1,
+}
+_ZERO = "ZeRO paper (SC20), section 3.1"
+_FSDP2 = "PyTorch fully_shard with bf16 parameters and fp32 reduction"
+# parameter, gradient, master, one moment, compute, reduce, source
+_NUMBERS = {
+    Precision.BF16_FP32_MASTER: (2, 2, 4, 4, 2, 2, _ZERO),
+    Precision.FP32_BF16_COMPUTE: (4, 4, 0, 4, 2, 4, _FSDP2),
+    Precision.FP32: (4, 4, 0, 4, 4, 4, "PyTorch defaults"),
+    Precision.BF16: (2, 2, 0, 2, 2, 2, "PyTorch optimizers keep state in the parameters' type"),
+}
+
+
+def recipe(training: Training, sharding: Sharding) -> tuple[Recipe, tuple[str, ...]]:
+    """Choose the recipe of a run; gives the assumptions that were made beside it."""
+    assumptions: list[str] = []
+    precision = training.precision
+    if precision is Precision.UNSPECIFIED:
+        fsdp2 = sharding is Sharding.FSDP2
+        precision = Precision.FP32_BF16_COMPUTE if fsdp2 else Precision.BF16_FP32_MASTER
+    optimizer = training.optimizer
+    if optimizer is Optimizer.UNSPECIFIED:
+        optimizer = Optimizer.ADAMW
+        assumptions.append("optimizer: AdamW without temporaries of the parameters' size")
+    if precision is Precision.FP32_BF16_COMPUTE and sharding is not Sharding.FSDP2:
+        raise InvalidRequestError(
+            "fp32 parameters computed with in bf16 are modelled for FSDP2 only, since autocast "
+            "keeps bf16 copies of the weights elsewhere; use FSDP2 or BF16_FP32_MASTER",
+            field="training.precision",
+        )
+    made = _make(precision, optimizer)
+    if training.precision is Precision.UNSPECIFIED:
+        assumptions.append(f"precision: {made.formula} bytes per parameter ({made.source})")
+    return made, tuple(assumptions)
+
+
+def _make(precision: Precision, optimizer: Optimizer) -> Recipe:
+    parameter, gradient, master, moment, compute, reduce, source = _NUMBERS[precision]
+    moments = moment * _MOMENTS[optimizer]
+    return Recipe(
+        parameter=parameter,
+        gradient=gradient,
+        master=master,
+        moments=moments,
+        # The multi-tensor update holds one more tensor of the size of what it updates.
+        temporary=(master or parameter) if optimizer is Optimizer.ADAMW_FOREACH else 0,
+        compute=compute,
+        reduce=reduce,
+        formula=f"{parameter} + {gradient} + {master + moments}",
+        source=source,
+    )

@@ -1,0 +1,1 @@
+"""Plan: what to save and what to recompute under a budget."""

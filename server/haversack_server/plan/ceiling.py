@@ -1,0 +1,115 @@
+"""Rung 2: one option for each block of a chain, under the ceilings of its timeline.
+
+Turns a chain into the columns of ``haversack_kernels.ceiling`` and back. Rounds nothing: bytes are
+exact. The reduction of a block's gradients is a moment of its own, which only the prefix before
+the block can raise; it is folded into the block's backward peaks.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from haversack_server.memory.chain import Chain, ChainBlock
+from haversack_server.memory.timeline import bases
+
+if TYPE_CHECKING:
+    from haversack_kernels.ceiling import Choice
+
+Int64 = NDArray[np.int64]
+Cancel = NDArray[np.uint8] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tables:
+    """A chain as columns: options of block j at ``offsets[j]:offsets[j + 1]``, bases per block.
+
+    ``fixed_bytes`` is the highest moment that no option moves.
+    """
+
+    offsets: Int64
+    retained: Int64
+    forward_peak: Int64
+    backward_peak: Int64
+    extra: Int64
+    forward_base: Int64
+    backward_base: Int64
+    fixed_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """The least peak over all plans, and one option per block that reaches it."""
+
+    peak_bytes: int
+    choice: tuple[int, ...]
+
+
+def tables(chain: Chain) -> Tables:
+    """Write a chain as columns."""
+    base = bases(chain)
+    reduce_above = [
+        reduce - backward for reduce, backward in zip(base.reduce, base.backward, strict=True)
+    ]
+    counts = [len(block.options) for block in chain.blocks]
+    return Tables(
+        offsets=np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
+        retained=_column(chain.blocks, "retained_bytes"),
+        forward_peak=_column(chain.blocks, "forward_peak_bytes"),
+        backward_peak=np.maximum(
+            _column(chain.blocks, "backward_peak_bytes"),
+            np.repeat(np.array(reduce_above, dtype=np.int64), counts),
+        ),
+        extra=_column(chain.blocks, "extra_ns"),
+        forward_base=np.array(base.forward, dtype=np.int64),
+        backward_base=np.array(base.backward, dtype=np.int64),
+        fixed_bytes=base.fixed,
+    )
+
+
+def _column(blocks: Sequence[ChainBlock], name: str) -> Int64:
+    values = [getattr(option, name) for block in blocks for option in block.options]
+    return np.array(values, dtype=np.int64)
+
+
+def floor(table: Tables, cancel: Cancel = None) -> Floor:
+    """Find the least peak that any plan reaches."""
+    from haversack_kernels import ceiling
+
+    found = ceiling.floor(
+        table.offsets,
+        table.retained,
+        table.forward_peak,
+        table.backward_peak,
+        table.forward_base,
+        table.backward_base,
+        cancel=cancel,
+    )
+    return Floor(max(found.peak, table.fixed_bytes), local(table, found.options))
+
+
+def solve(table: Tables, budget_bytes: int, *, state_limit: int, cancel: Cancel = None) -> "Choice":
+    """Choose the options of least extra time whose peak is within ``budget_bytes``.
+
+    The fixed moments must be within it too; the caller has compared the floor.
+    """
+    from haversack_kernels import ceiling
+
+    return ceiling.solve(
+        table.offsets,
+        table.retained,
+        table.forward_peak,
+        table.backward_peak,
+        table.extra,
+        budget_bytes - table.forward_base,
+        budget_bytes - table.backward_base,
+        state_limit=state_limit,
+        cancel=cancel,
+    )
+
+
+def local(table: Tables, options: Int64) -> tuple[int, ...]:
+    """Turn indices into the columns into indices into each block's own options."""
+    return tuple((options - table.offsets[:-1]).tolist())

@@ -1,0 +1,167 @@
+"""A plan for a described model: save or recompute each layer, under the peak of its timeline.
+
+Rungs 0 and 2 of the ladder: the floor, then the ceiling dynamic programme. The predicted peak is
+read off the same timeline that Estimate lays out for the plan's explicit actions.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from haversack.basis import Basis
+from haversack.plan import (
+    BudgetConversion,
+    FrontierPoint,
+    PeakAt,
+    Plan,
+    PlanRequest,
+    PlanStatus,
+    Rung,
+)
+from haversack.run import BlockAction
+from haversack.units import format_bytes
+from haversack_server.memory.ledger import NAMES
+from haversack_server.memory.model_run import ModelRun, model_run
+from haversack_server.memory.timeline import Column, Timeline, TimelineMoment, timeline
+from haversack_server.plan import budget, ceiling
+from haversack_server.plan.ceiling import Cancel, Tables
+from haversack_server.plan.limits import FRONTIER_POINTS, STATE_LIMIT
+from haversack_server.plan.relief import relief
+
+if TYPE_CHECKING:
+    from haversack_kernels.ceiling import Choice
+
+NOT_MODELLED = (
+    "selective recomputation inside a layer, and segments of several layers",
+    "workspaces of kernels beyond the kernel profile's, and the allocator's fragmentation",
+)
+
+
+def plan_model(request: PlanRequest, cancel: Cancel) -> Plan:
+    """Choose for each layer whether it saves or recomputes, at least extra time."""
+    run = model_run(request)
+    conversion = budget.convert(request, run)
+    table = ceiling.tables(run.chain)
+    least = ceiling.floor(table, cancel)
+    floor_line = timeline(run.chain, least.choice)
+    common = Plan(
+        budget=conversion,
+        floor_bytes=least.peak_bytes,
+        floor_at=_peak_at(run, floor_line),
+        frontier=_frontier(request, run, table, least, cancel),
+        assumptions=tuple(each for each in run.assumptions if not each.startswith("recompute:")),
+        ignored_inputs=run.ignored_inputs,
+        not_modelled=NOT_MODELLED,
+        basis=Basis.ANALYTIC,
+    )
+    if least.peak_bytes > conversion.allocated_bytes:
+        return _infeasible(common, request, conversion, floor_line)
+    state_limit = request.state_limit or STATE_LIMIT
+    choice = ceiling.solve(
+        table, conversion.allocated_bytes, state_limit=state_limit, cancel=cancel
+    )
+    return _feasible(common, run, table, choice)
+
+
+def _feasible(common: Plan, run: ModelRun, table: Tables, choice: "Choice") -> Plan:
+    """Write the choice as a plan; its figures are added up from the chain, not from the kernel."""
+    chosen = ceiling.local(table, choice.options)
+    line = timeline(run.chain, chosen)
+    options = [block.options[index] for block, index in zip(run.chain.blocks, chosen, strict=True)]
+    extra = sum(option.extra_ns for option in options)
+    gap = 0 if choice.proven else extra - choice.lower_bound
+    recomputed = sum(option.name != "save" for option in options)
+    return replace(
+        common,
+        status=PlanStatus.OPTIMAL if gap == 0 else PlanStatus.FEASIBLE,
+        actions=_actions(run, chosen),
+        total_gain=_all_recomputed_ns(run) - extra,
+        total_size_bytes=sum(option.retained_bytes for option in options),
+        extra_ns=extra,
+        extra_share=extra / run.chain.step_ns if run.chain.step_ns else None,
+        predicted_peak_bytes=line.peak.allocated_bytes,
+        peak_at=_peak_at(run, line),
+        lower_bound=extra - gap,
+        gap=gap,
+        solver="ceiling dynamic programme, Pareto lists",
+        rung=Rung.CEILING,
+        reason=(
+            f"{recomputed} of {len(options)} blocks are recomputed; the expected peak of "
+            f"{format_bytes(line.peak.allocated_bytes)} is within "
+            f"{format_bytes(common.budget.allocated_bytes if common.budget else 0)}"
+        ),
+    )
+
+
+def _infeasible(
+    common: Plan, request: PlanRequest, conversion: BudgetConversion, floor_line: Timeline
+) -> Plan:
+    at = common.floor_at
+    assert at is not None
+    largest = " and ".join(at.largest_terms[:2])
+    return replace(
+        common,
+        status=PlanStatus.INFEASIBLE,
+        relief=relief(request, common.floor_bytes),
+        solver="floor by halving the budget",
+        rung=Rung.FLOOR,
+        reason=(
+            f"no plan holds {format_bytes(conversion.allocated_bytes)}: the least peak is "
+            f"{format_bytes(common.floor_bytes)} at {at.moment} ({at.phase}), where the largest "
+            f"terms are {largest}"
+        ),
+    )
+
+
+def _frontier(
+    request: PlanRequest, run: ModelRun, table: Tables, least: ceiling.Floor, cancel: Cancel
+) -> tuple[FrontierPoint, ...]:
+    """Solve for budgets spread evenly from the floor to the peak with everything saved."""
+    points = FRONTIER_POINTS if request.frontier_points is None else request.frontier_points
+    if points == 0:
+        return ()
+    everything = timeline(run.chain, [0] * len(run.chain.blocks)).peak.allocated_bytes
+    span = max(0, everything - least.peak_bytes)
+    steps = max(1, points - 1)
+    budgets = sorted({least.peak_bytes + span * step // steps for step in range(points)})
+    return tuple(_point(request, run, table, each, cancel) for each in budgets)
+
+
+def _point(
+    request: PlanRequest, run: ModelRun, table: Tables, budget_bytes: int, cancel: Cancel
+) -> FrontierPoint:
+    state_limit = request.state_limit or STATE_LIMIT
+    choice = ceiling.solve(table, budget_bytes, state_limit=state_limit, cancel=cancel)
+    chosen = ceiling.local(table, choice.options)
+    return FrontierPoint(
+        budget_bytes=budget_bytes,
+        peak_bytes=timeline(run.chain, chosen).peak.allocated_bytes,
+        cost=choice.extra,
+        saved_count=sum(action.option == "save" for action in _actions(run, chosen)),
+        proven=choice.proven,
+    )
+
+
+def _actions(run: ModelRun, chosen: Sequence[int]) -> tuple[BlockAction, ...]:
+    return tuple(
+        BlockAction(block=block.name, option=block.options[index].name)
+        for block, index in zip(run.chain.blocks, chosen, strict=True)
+    )
+
+
+def _all_recomputed_ns(run: ModelRun) -> int:
+    return sum(max(option.extra_ns for option in block.options) for block in run.chain.blocks)
+
+
+def _peak_at(run: ModelRun, line: Timeline) -> PeakAt:
+    moment = line.peak
+    block = run.chain.blocks[moment.block].name if moment.block >= 0 else ""
+    return PeakAt(
+        block=block, phase=moment.phase, moment=moment.name, largest_terms=_largest(moment)
+    )
+
+
+def _largest(moment: TimelineMoment) -> tuple[str, ...]:
+    """The terms that make up most of a moment, the largest first."""
+    sizes = sorted(zip(moment.bytes_by_column, Column, strict=True), reverse=True)
+    return tuple(f"{NAMES[column]}: {format_bytes(size)}" for size, column in sizes[:4] if size)

@@ -1,0 +1,24 @@
+"""What would lower the floor of a plan, so that a budget below it can be met."""
+
+from itertools import chain
+
+from haversack.errors import InvalidRequestError
+from haversack.plan import PlanRequest
+from haversack.run import Advice
+from haversack_server.memory.changes import more_sharding, smaller_steps
+from haversack_server.memory.model_run import model_run
+from haversack_server.plan import ceiling
+
+
+def relief(request: PlanRequest, floor_bytes: int) -> tuple[Advice, ...]:
+    """Give the changes that lower the floor, the largest first; each floor is computed anew."""
+    found = []
+    for change in chain(smaller_steps(request), more_sharding(request)):
+        try:
+            run = model_run(change.run)
+        except InvalidRequestError:
+            continue  # this change is not open to this run, such as a tp that divides no heads
+        delta = ceiling.floor(ceiling.tables(run.chain)).peak_bytes - floor_bytes
+        if delta < 0:
+            found.append(Advice(change=change.words, delta_bytes=delta, cost=change.cost))
+    return tuple(sorted(found, key=lambda each: each.delta_bytes))

@@ -1,0 +1,174 @@
+"""Plans for a described model: what is predicted is what Estimate says of the plan's actions."""
+
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from haversack.errors import InvalidRequestError
+from haversack.estimate import EstimateRequest, EstimateVerdict
+from haversack.parallelism import Parallelism, Sharding
+from haversack.plan import Plan, PlanRequest, PlanStatus, Rung
+from haversack.run import Budget, BytesKind, Device, Document, DocumentFormat, Training
+from haversack.units import GIB
+from haversack_server.estimate.answer import estimate
+from haversack_server.memory.chain import Chain, ChainBlock, Option
+from haversack_server.memory.degrees import resolve
+from haversack_server.memory.recipe import recipe
+from haversack_server.memory.states import UnitStates, rank_states
+from haversack_server.memory.timeline import timeline
+from haversack_server.plan import ceiling
+from haversack_server.plan.answer import plan
+
+LLAMA_3_8B = Document(
+    format=DocumentFormat.HF_CONFIG,
+    text="""{"model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336,
+    "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
+    "vocab_size": 128256, "max_position_embeddings": 8192, "tie_word_embeddings": false}""",
+)
+SHARDED = Parallelism(world_size=8, sharding=Sharding.ZERO_3)
+
+
+def planned(microbatch: int, budget: Budget | None = None, expected: bool = False) -> Plan:
+    return plan(
+        PlanRequest(
+            documents=(LLAMA_3_8B,),
+            training=Training(microbatch=microbatch, seq=8192),
+            parallelism=SHARDED,
+            device=Device(memory_bytes=80 * GIB),
+            budget=budget,
+            fit_expected=expected,
+            frontier_points=4,
+        )
+    )
+
+
+@pytest.mark.parametrize("microbatch", [1, 2])
+def test_the_predicted_peak_is_what_estimate_says_of_the_actions(microbatch: int) -> None:
+    answer = planned(microbatch)
+    assert answer.status is PlanStatus.OPTIMAL
+    assert answer.rung is Rung.CEILING
+    recomputed = [action for action in answer.actions if action.option == "recompute"]
+    assert 0 < len(recomputed) <= 32
+    same = estimate(
+        EstimateRequest(
+            documents=(LLAMA_3_8B,),
+            training=Training(microbatch=microbatch, seq=8192, actions=answer.actions),
+            parallelism=SHARDED,
+            device=Device(memory_bytes=80 * GIB),
+        )
+    )
+    assert same.peak is not None
+    assert same.peak.allocated.expected_bytes == answer.predicted_peak_bytes
+    assert same.verdict is EstimateVerdict.FITS
+
+
+def test_too_many_tokens_are_infeasible_and_the_floor_names_the_logits() -> None:
+    answer = planned(4)
+    assert answer.status is PlanStatus.INFEASIBLE
+    assert answer.floor_at is not None
+    assert answer.floor_at.moment == "backward head"
+    assert answer.floor_at.largest_terms[0].startswith("logits and loss")
+    assert "logits and loss" in answer.reason
+    assert answer.relief[0].change == "microbatch 2"
+    assert answer.relief[0].delta_bytes < 0
+
+
+def test_the_device_s_budget_is_the_largest_with_which_the_run_fits() -> None:
+    answer = planned(1)
+    assert answer.budget is not None
+    left = answer.budget.allocated_bytes
+    assert answer.predicted_peak_bytes is not None
+    assert answer.predicted_peak_bytes <= left
+    # One byte more of a budget stated as allocated bytes would no longer be within the device.
+    assert any("outside the allocator" in step for step in answer.budget.steps)
+
+
+def test_an_allocated_budget_is_fitted_to_the_high_end_unless_the_risk_is_taken() -> None:
+    budget = Budget(bytes=40 * GIB, kind=BytesKind.ALLOCATED)
+    careful, bold = planned(1, budget), planned(1, budget, expected=True)
+    assert careful.budget is not None
+    assert bold.budget is not None
+    assert careful.budget.allocated_bytes < 40 * GIB == bold.budget.allocated_bytes
+    assert careful.extra_ns > bold.extra_ns
+
+
+def test_a_larger_budget_is_never_slower_and_the_frontier_ends_with_nothing_recomputed() -> None:
+    frontier = planned(1).frontier
+    costs = [point.cost for point in frontier]
+    assert costs == sorted(costs, reverse=True)
+    assert costs[-1] == 0
+    assert all(point.peak_bytes <= point.budget_bytes for point in frontier)
+
+
+def test_a_plan_without_budget_or_device_is_refused() -> None:
+    with pytest.raises(InvalidRequestError, match="budget"):
+        plan(PlanRequest(documents=(LLAMA_3_8B,), training=Training(microbatch=1, seq=128)))
+
+
+def test_states_have_nothing_to_plan() -> None:
+    with pytest.raises(InvalidRequestError, match="parameter_count"):
+        plan(PlanRequest(parameter_count=1, budget=Budget(bytes=1)))
+
+
+@st.composite
+def chains(draw: st.DrawFn) -> Chain:
+    sharding = draw(st.sampled_from(list(Sharding)[1:]))
+    degrees = resolve(Parallelism(world_size=draw(st.sampled_from([1, 2, 4])), sharding=sharding))
+    numbers, _ = recipe(Training(), sharding)
+    small = st.integers(0, 60)
+    units, blocks = [], []
+    count = draw(st.integers(1, 5))
+    for place in range(count):
+        whole = draw(st.integers(0, 30))
+        unit = UnitStates(name=f"b{place}", whole=whole, shard=-(-whole // degrees.dp_shard))
+        rows = []
+        for name in ("save", "recompute", "third")[: draw(st.integers(1, 3))]:
+            retained = draw(small)
+            forward, backward = retained + draw(small), retained + draw(small)
+            rows.append(
+                Option(
+                    name=name,
+                    retained_bytes=retained,
+                    forward_peak_bytes=forward,
+                    backward_peak_bytes=backward,
+                    extra_ns=draw(small),
+                )
+            )
+        units.append(unit)
+        blocks.append(ChainBlock(name=unit.name, unit=unit, options=tuple(rows)))
+    return Chain(
+        blocks=tuple(blocks),
+        states=rank_states(units, numbers, degrees),
+        recipe=numbers,
+        degrees=degrees,
+        accumulation=draw(st.integers(1, 2)),
+        reduce_bucket_elements=12,
+    )
+
+
+@given(chains())
+@settings(max_examples=60, deadline=None)
+def test_floor_and_plan_agree_with_every_choice_laid_onto_the_timeline(chain: Chain) -> None:
+    """The oracle knows nothing of ceilings: it lays out every choice and reads the peak."""
+    every = {
+        choice: timeline(chain, choice).peak.allocated_bytes
+        for choice in product(*(range(len(block.options)) for block in chain.blocks))
+    }
+    table = ceiling.tables(chain)
+    floor = ceiling.floor(table)
+    assert floor.peak_bytes == min(every.values()) == every[floor.choice]
+    for budget in sorted(set(every.values()))[:6]:
+        cheapest = min(_extra(chain, choice) for choice, peak in every.items() if peak <= budget)
+        found = ceiling.solve(table, budget, state_limit=100_000)
+        chosen = ceiling.local(table, found.options)
+        assert found.proven
+        assert found.extra == cheapest == _extra(chain, chosen)
+        assert every[chosen] <= budget
+
+
+def _extra(chain: Chain, choice: tuple[int, ...]) -> int:
+    return sum(
+        block.options[index].extra_ns for block, index in zip(chain.blocks, choice, strict=True)
+    )
