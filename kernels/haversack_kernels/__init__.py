@@ -1,0 +1,5 @@
+"""Exact solvers for what to save: arrays in, arrays out.
+
+Imports nothing by itself: ``haversack_kernels.knapsack`` and ``haversack_kernels.ceiling`` load
+numba when they are imported. Knows nothing of models, budgets, requests or the service.
+"""

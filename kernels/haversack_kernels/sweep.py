@@ -1,0 +1,249 @@
+"""The Pareto-list sweep behind ``haversack_kernels.ceiling``: block by block, exact in bytes.
+
+A state is what the blocks so far retain and what they cost; of all prefixes with no more of both
+only one is kept, so a block's states are sorted: more retained, less extra. Each option shifts the
+list of the states at or below its ceiling, and the shifted lists are merged.
+
+A state is dropped when even the *outlook* on the remaining blocks cannot bring it to the best known
+plan: a bound that is linear in the retained bytes (``haversack_kernels.prices``). If a list is
+still longer than ``width``, the leanest state and those of best outlook are kept, and the outlook
+of the others bounds the answer from below.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from haversack_kernels._jit import MAX_INT64, CancelFlag, Float64, Int32, Int64, jit
+
+NOTHING_LEFT_OUT = MAX_INT64
+
+
+class Table(NamedTuple):
+    """Hold the options of block ``j`` at ``offsets[j]:offsets[j + 1]``, with their ceilings."""
+
+    offsets: Int64
+    retained: Int64
+    extra: Int64
+    ceiling: Int64
+
+
+class Outlook(NamedTuple):
+    """Bound what blocks ``j`` on still cost after ``u`` retained: ``fixed[j] + price[j] * u``."""
+
+    fixed: Float64
+    price: Float64
+
+
+class States(NamedTuple):
+    """Hold states by retained bytes, with the option taken last and the node it was taken from."""
+
+    retained: Int64
+    extra: Int64
+    option: Int32
+    parent: Int32
+
+
+class Trail(NamedTuple):
+    """Hold, per node, the option taken last and the node before, -1 before the first block."""
+
+    option: Int32
+    parent: Int32
+
+
+class Sweep(NamedTuple):
+    """Say what one sweep found: no ``options`` if no state was left at the end.
+
+    ``left_out`` is the least extra that any state left out for want of width could lead to.
+    """
+
+    options: Int64
+    extra: int
+    left_out: int
+    cancelled: bool
+    states: int
+
+
+@jit
+def leanest(table: Table) -> tuple[Int64, int]:
+    """Take the least retaining allowed option of every block; return options and extra.
+
+    Whatever any plan can do after a block, the leanest prefix can do too: so if this finds no
+    option at some block (extra -1), no plan is feasible.
+    """
+    offsets, prefix, extra = table.offsets, 0, 0
+    options = np.full(offsets.size - 1, -1)
+    for block in range(options.size):
+        least = -1
+        for option in range(offsets[block], offsets[block + 1]):
+            if prefix <= table.ceiling[option] and (
+                least < 0 or table.retained[option] < table.retained[least]
+            ):
+                least = option
+        if least < 0:
+            return options, -1
+        options[block] = least
+        prefix += table.retained[least]
+        extra += table.extra[least]
+    return options, extra
+
+
+@jit
+def sweep(table: Table, outlook: Outlook, best_known: int, width: int, cancel: CancelFlag) -> Sweep:
+    """Extend the list block by block, dropping what cannot end at or below ``best_known``."""
+    blocks = table.offsets.size - 1
+    states, count, spare = _new_states(1), 1, _new_states(64)
+    states.retained[0] = states.extra[0] = 0
+    trail, first, nodes = _new_trail(64), -1, 0
+    left_out, looked = NOTHING_LEFT_OUT, 0
+    for block in range(blocks):
+        if cancel[0] != 0:
+            return Sweep(np.zeros(0, np.int64), -1, left_out, True, looked)
+        options = table.offsets[block + 1] - table.offsets[block]
+        looked += options * count
+        spare = _with_space(spare, options * count)
+        fixed, price = outlook.fixed[block + 1], outlook.price[block + 1]
+        count = _extend(table, block, states, count, first, fixed, price, best_known, spare)
+        if count > width:
+            left_out = min(left_out, _thin(spare, count, width, fixed, price))
+            count = width
+        if count == 0:
+            return Sweep(np.zeros(0, np.int64), -1, left_out, False, looked)
+        trail = _with_nodes(trail, nodes, count)
+        for i in range(count):
+            trail.option[nodes + i], trail.parent[nodes + i] = spare.option[i], spare.parent[i]
+        first, nodes = nodes, nodes + count
+        states, spare = spare, states
+    options_taken = _trace(trail, first + count - 1, blocks)
+    return Sweep(options_taken, states.extra[count - 1], left_out, False, looked)
+
+
+@jit
+def _extend(
+    table: Table,
+    block: int,
+    states: States,
+    count: int,
+    first: int,
+    fixed: float,
+    price: float,
+    best_known: int,
+    out: States,
+) -> int:
+    """Merge the list shifted by each option of ``block`` into ``out``; return its length.
+
+    Of equal states the one with the lower option is kept.
+    """
+    start, end = table.offsets[block], table.offsets[block + 1]
+    head = np.zeros(end - start, np.int64)  # the next state to be shifted, per option
+    stop = np.searchsorted(states.retained[:count], table.ceiling[start:end], "right")
+    used, least = 0, MAX_INT64
+    while True:
+        chosen, retained, extra = -1, 0, 0
+        for k in range(end - start):
+            own_retained, own_extra = table.retained[start + k], table.extra[start + k]
+            while head[k] < stop[k] and states.extra[head[k]] + own_extra >= least:
+                head[k] += 1  # a state that retains no more costs no more
+            if head[k] < stop[k]:
+                r, x = states.retained[head[k]] + own_retained, states.extra[head[k]] + own_extra
+                if chosen < 0 or r < retained or (r == retained and x < extra):
+                    chosen, retained, extra = k, r, x
+        if chosen < 0:
+            return used
+        least = extra
+        if _outlook(fixed, price, retained) <= best_known - extra:
+            out.retained[used], out.extra[used] = retained, extra
+            out.option[used], out.parent[used] = start + chosen, first + head[chosen]
+            used += 1
+
+
+@jit
+def _outlook(fixed: float, price: float, retained: int) -> int:
+    """Return the least that the remaining blocks cost after ``retained`` bytes."""
+    least = fixed + price * retained
+    if least <= 0.0:
+        return 0
+    return math.ceil(least) if least < 2.0**63 else MAX_INT64
+
+
+@jit
+def _thin(states: States, count: int, width: int, fixed: float, price: float) -> int:
+    """Keep the leanest state and the ``width - 1`` of best outlook; bound the others' extra."""
+    promise = states.extra[:count] + (fixed + price * states.retained[:count])
+    worst = _select(promise.copy(), width - 1)
+    left_out, kept = NOTHING_LEFT_OUT, 0
+    for i in range(count):
+        if i == 0 or (promise[i] <= worst and kept < width):
+            states.retained[kept], states.extra[kept] = states.retained[i], states.extra[i]
+            states.option[kept], states.parent[kept] = states.option[i], states.parent[i]
+            kept += 1
+        else:
+            more = _outlook(fixed, price, states.retained[i])
+            left_out = min(left_out, states.extra[i] + min(more, MAX_INT64 - states.extra[i]))
+    return left_out
+
+
+@jit
+def _select(values: Float64, rank: int) -> float:
+    """Return the value of this rank, 0 the least, by quickselect; reorders ``values``."""
+    low, high = 0, values.size - 1
+    while low < high:
+        pivot = values[(low + high) // 2]
+        i, j = low, high
+        while i <= j:
+            while values[i] < pivot:
+                i += 1
+            while values[j] > pivot:
+                j -= 1
+            if i <= j:
+                values[i], values[j] = values[j], values[i]
+                i, j = i + 1, j - 1
+        if rank <= j:
+            high = j
+        elif rank >= i:
+            low = i
+        else:
+            break
+    return float(values[rank])
+
+
+@jit
+def _new_states(space: int) -> States:
+    return States(
+        np.empty(space, np.int64),
+        np.empty(space, np.int64),
+        np.empty(space, np.int32),
+        np.empty(space, np.int32),
+    )
+
+
+@jit
+def _with_space(states: States, needed: int) -> States:
+    return states if states.retained.size >= needed else _new_states(2 * needed)
+
+
+@jit
+def _new_trail(space: int) -> Trail:
+    return Trail(np.empty(space, np.int32), np.empty(space, np.int32))
+
+
+@jit
+def _with_nodes(trail: Trail, nodes: int, more: int) -> Trail:
+    """Return the trail, copied to twice the space if ``more`` nodes do not fit."""
+    if trail.option.size >= nodes + more:
+        return trail
+    longer = _new_trail(2 * (nodes + more))
+    for i in range(nodes):  # assigning slices takes numba 2 s longer to compile
+        longer.option[i], longer.parent[i] = trail.option[i], trail.parent[i]
+    return longer
+
+
+@jit
+def _trace(trail: Trail, node: int, blocks: int) -> Int64:
+    """Read the options that lead to ``node``, last block first."""
+    options = np.empty(blocks, np.int64)
+    for block in range(blocks - 1, -1, -1):
+        options[block] = trail.option[node]
+        node = trail.parent[node]
+    return options

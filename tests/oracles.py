@@ -1,0 +1,108 @@
+"""Slow versions that are right at first sight: what the property tests trust.
+
+They enumerate, or loop over every cell. No bounds, no pruning, no reductions, and nothing
+imported from the code under test.
+"""
+
+from itertools import product
+from typing import NamedTuple, TypeAlias
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+Int64: TypeAlias = NDArray[np.int64]
+Objects: TypeAlias = NDArray[np.object_]
+
+
+def subsets(values: list[int]) -> Objects:
+    """Return the sum of every subset in Python integers; bit i of a place takes value i."""
+    sums = np.zeros(1, dtype=object)
+    for value in values:
+        sums = np.concatenate([sums, sums + value])
+    return sums
+
+
+def knapsack_by_enumeration(sizes: list[int], gains: list[int], capacity: int) -> int:
+    """Return the largest gain of all subsets within ``capacity``; may exceed int64."""
+    within = np.array(subsets(sizes) <= capacity, dtype=np.bool_)
+    return int(subsets(gains)[within].max())
+
+
+@numba.njit(cache=True)
+def knapsack_by_dense_dp(sizes: Int64, gains: Int64, capacity: int) -> int:
+    """Return the largest gain by the two textbook loops over candidates and capacities."""
+    best = np.zeros(capacity + 1, np.int64)
+    for i in range(sizes.size):
+        for c in range(capacity, sizes[i] - 1, -1):
+            best[c] = max(best[c], best[c - sizes[i]] + gains[i])
+    return int(best[capacity])
+
+
+@numba.njit(cache=True)
+def ceiling_by_dense_dp(
+    offsets: Int64, retained: Int64, extra: Int64, ceilings: Int64, most_retained: int
+) -> int:
+    """Return the least extra, or -1 if there is no plan, by a row with a cell per retained byte."""
+    never = np.iinfo(np.int64).max
+    before = np.full(most_retained + 1, never)
+    before[0] = 0
+    for block in range(offsets.size - 1):
+        after = np.full(most_retained + 1, never)
+        for o in range(offsets[block], offsets[block + 1]):
+            for u in range(min(ceilings[o], most_retained - retained[o]) + 1):
+                if before[u] != never:
+                    moved = u + retained[o]
+                    after[moved] = min(after[moved], before[u] + extra[o])
+        before = after
+    return -1 if before.min() == never else int(before.min())
+
+
+class Chain(NamedTuple):
+    """Hold the option columns of a chain of blocks and the bases of each block."""
+
+    offsets: Int64
+    retained: Int64
+    forward_peak: Int64
+    backward_peak: Int64
+    extra: Int64
+    forward_base: Int64
+    backward_base: Int64
+
+
+class Plan(NamedTuple):
+    """Hold one plan of a chain and what it comes to."""
+
+    options: tuple[int, ...]
+    peak: int
+    extra: int
+    retained: int
+
+
+def all_plans(chain: Chain) -> list[Plan]:
+    """Walk every combination of options block by block."""
+    rows = [range(a, b) for a, b in zip(chain.offsets[:-1], chain.offsets[1:], strict=True)]
+    return [_walk(chain, options) for options in product(*rows)]
+
+
+def _walk(chain: Chain, options: tuple[int, ...]) -> Plan:
+    peak, extra, retained = -(2**63), 0, 0
+    for block, option in enumerate(options):
+        forward = int(chain.forward_base[block]) + retained + int(chain.forward_peak[option])
+        backward = int(chain.backward_base[block]) + retained + int(chain.backward_peak[option])
+        peak = max(peak, forward, backward)
+        extra += int(chain.extra[option])
+        retained += int(chain.retained[option])
+    return Plan(options, peak, extra, retained)
+
+
+def allowed(chain: Chain, plan: Plan, forward_capacity: Int64, backward_capacity: Int64) -> bool:
+    """Tell whether every option of the plan is at or below its ceilings."""
+    prefix = 0
+    for block, option in enumerate(plan.options):
+        if prefix + int(chain.forward_peak[option]) > forward_capacity[block]:
+            return False
+        if prefix + int(chain.backward_peak[option]) > backward_capacity[block]:
+            return False
+        prefix += int(chain.retained[option])
+    return True

@@ -1,0 +1,209 @@
+from threading import Event, Thread
+from typing import Any
+
+import numpy as np
+import pytest
+
+from haversack_kernels import ceiling, prices, sweep
+from haversack_kernels._jit import Int64
+from haversack_kernels.errors import SolveCancelled
+
+
+def column(*values: int) -> Int64:
+    return np.array(values, dtype=np.int64)
+
+
+# Two blocks, each with save (row 0, 2) and recompute (row 1, 3).
+OFFSETS = column(0, 2, 4)
+RETAINED = column(5, 1, 5, 1)
+FORWARD = column(6, 4, 6, 4)
+BACKWARD = column(7, 8, 7, 8)
+EXTRA = column(0, 3, 0, 3)
+NO_BASE = column(0, 0)
+
+
+def solve(budget: int, **options: Any) -> ceiling.Choice:
+    capacity = column(budget, budget)
+    return ceiling.solve(OFFSETS, RETAINED, FORWARD, BACKWARD, EXTRA, capacity, capacity, **options)
+
+
+def chain(blocks: int, jitter: int = 0) -> dict[str, Any]:
+    """Blocks of three options each: save, a selective policy, recompute."""
+    random = np.random.default_rng(blocks)
+
+    def per_option(*values: int) -> Int64:
+        return np.tile(column(*values), blocks) + random.integers(0, jitter + 1, 3 * blocks)
+
+    return {
+        "offsets": np.arange(blocks + 1, dtype=np.int64) * 3,
+        "retained": per_option(1900, 800, 64),
+        "forward_peak": per_option(1900, 1300, 900),
+        "backward_peak": per_option(2500, 2500, 2500),
+        "extra": per_option(0, 300, 900),
+    }
+
+
+def capacities(blocks: int, budget: int) -> dict[str, Any]:
+    capacity = np.full(blocks, budget, dtype=np.int64)
+    return {"forward_capacity": capacity, "backward_capacity": capacity}
+
+
+@pytest.mark.parametrize(
+    ("budget", "options", "extra"),
+    [
+        (12, [0, 2], 0),  # 5 retained + 7 at block 1's backward
+        (11, [1, 2], 3),  # 1 + 7, and 8 at block 0's own backward
+        (8, [1, 2], 3),
+    ],
+)
+def test_the_cheapest_plan_within_the_ceilings_is_chosen(
+    budget: int, options: list[int], extra: int
+) -> None:
+    choice = solve(budget)
+    assert choice.options.tolist() == options
+    assert (choice.extra, choice.lower_bound) == (extra, extra)
+    assert choice.proven
+    assert choice.feasible
+
+
+def test_below_the_floor_nothing_is_feasible() -> None:
+    floor = ceiling.floor(OFFSETS, RETAINED, FORWARD, BACKWARD, NO_BASE, NO_BASE)
+    assert (floor.peak, floor.block, floor.backward) == (8, 1, True)
+    assert solve(8).feasible
+    below = solve(7)
+    assert not below.feasible
+    assert below.proven
+    assert below.options.tolist() == [-1, -1]
+
+
+def test_a_negative_capacity_forbids_and_a_huge_one_allows() -> None:
+    assert not solve(-(2**62)).feasible
+    assert solve(2**62).extra == 0
+
+
+def test_forward_and_backward_have_capacities_of_their_own() -> None:
+    choice = ceiling.solve(
+        OFFSETS, RETAINED, FORWARD, BACKWARD, EXTRA, column(20, 8), column(20, 20)
+    )
+    assert choice.options.tolist() == [1, 2]  # 5 + 6 in block 1's forward are above 8
+
+
+def test_of_equally_cheap_plans_the_one_that_retains_less_is_chosen() -> None:
+    retained, zero = column(4, 2, 2, 4), column(0, 0, 0, 0)
+    choice = ceiling.solve(OFFSETS, retained, zero, zero, zero, column(9, 9), column(9, 9))
+    assert choice.options.tolist() == [1, 2]
+
+
+def test_of_equal_options_the_lower_is_chosen() -> None:
+    zero = column(0, 0, 0, 0)
+    choice = ceiling.solve(OFFSETS, zero, zero, zero, zero, column(9, 9), column(9, 9))
+    assert choice.options.tolist() == [0, 2]
+
+
+def test_a_chain_without_blocks_costs_nothing() -> None:
+    empty = column()
+    choice = ceiling.solve(column(0), empty, empty, empty, empty, empty, empty)
+    assert (choice.feasible, choice.extra, choice.options.size) == (True, 0, 0)
+    with pytest.raises(ValueError, match="there is no block"):
+        ceiling.floor(column(0), empty, empty, empty, empty, empty)
+
+
+def test_the_peak_names_the_earliest_highest_moment() -> None:
+    arguments = (OFFSETS, RETAINED, column(9, 4, 4, 4), column(9, 8, 4, 8))
+    saved = ceiling.evaluate(*arguments, NO_BASE, NO_BASE, column(0, 2))
+    assert saved == (9, 0, False)  # 9 also at the same block's backward, later
+    recomputed = ceiling.evaluate(*arguments, NO_BASE, column(1, 0), column(1, 3))
+    assert recomputed == (9, 1, True)  # 1 + 8; block 0's backward, 1 + 8 too, comes after
+
+
+def test_a_state_limit_gives_a_feasible_plan_with_its_bound() -> None:
+    many, within = chain(60, jitter=40), capacities(60, 40_000)
+    exact = ceiling.solve(**many, **within)
+    limited = ceiling.solve(**many, **within, state_limit=200)
+    assert exact.proven
+    assert not limited.proven
+    assert limited.lower_bound <= exact.extra <= limited.extra
+    assert limited.extra == many["extra"][limited.options].sum()
+
+
+def test_equal_blocks_collapse_into_one_state_per_number_saved() -> None:
+    blocks = 200
+    offsets, twice = np.arange(blocks + 1, dtype=np.int64) * 2, 2 * blocks
+    retained, extra = np.tile(column(5, 1), blocks), np.tile(column(0, 3), blocks)
+    table = sweep.Table(offsets, retained, extra, np.full(twice, 10_000, dtype=np.int64))
+    outlook = prices.outlook(table, np.zeros(blocks))
+    found = sweep.sweep(table, outlook, 3 * blocks, 1 << 20, np.zeros(1, dtype=np.uint8))
+    assert found.states == sum(2 * (block + 1) for block in range(blocks))
+    assert found.left_out == sweep.NOTHING_LEFT_OUT
+
+
+def test_a_flag_set_before_stops_before_the_first_block() -> None:
+    cancel = np.ones(1, dtype=np.uint8)
+    with pytest.raises(SolveCancelled) as stopped:
+        solve(12, cancel=cancel)
+    assert stopped.value.states == 0
+    with pytest.raises(SolveCancelled):
+        ceiling.floor(OFFSETS, RETAINED, FORWARD, BACKWARD, NO_BASE, NO_BASE, cancel=cancel)
+
+
+def test_the_sweep_itself_reads_the_flag_before_its_first_block() -> None:
+    table = sweep.Table(OFFSETS, RETAINED, EXTRA, column(9, 9, 9, 9))
+    outlook = prices.outlook(table, np.zeros(2))
+    found = sweep.sweep(table, outlook, 9, 9, np.ones(1, dtype=np.uint8))
+    assert (found.cancelled, found.states) == (True, 0)
+
+
+def test_a_flag_set_while_solving_stops_at_the_next_block() -> None:
+    blocks = 100_000
+    many, within = chain(blocks, jitter=40), capacities(blocks, 70_000_000)
+    cancel, looked_at = np.zeros(1, dtype=np.uint8), []
+
+    def run() -> None:
+        with pytest.raises(SolveCancelled) as stopped:
+            ceiling.solve(**many, **within, state_limit=1 << 31, cancel=cancel)
+        looked_at.append(stopped.value.states)
+
+    thread = Thread(target=run)
+    thread.start()
+    Event().wait(0.05)  # only lets it get under way: the outcome is the same without
+    cancel[0] = 1
+    thread.join()
+    assert len(looked_at) == 1
+    assert looked_at[0] < 1 << 31
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "message"),
+    [
+        ({"offsets": column(0, 3)}, ValueError, "number of options, 4"),
+        ({"offsets": column(0, 0, 4)}, ValueError, "block 0 has no option"),
+        ({"retained": column(5, -1, 5, 1)}, ValueError, "retained\\[1\\] is negative"),
+        ({"extra": column(0, 3, 0, -3)}, ValueError, "extra\\[3\\] is negative"),
+        ({"extra": column(0, 3, 0)}, ValueError, "extra has 3 values for 4 options"),
+        ({"forward_peak": column(1)}, ValueError, "forward_peak has 1 values for 4 options"),
+        ({"forward_capacity": column(1)}, ValueError, "forward_capacity has 1 values for 2"),
+        ({"retained": column(2**61, 0, 1, 0)}, OverflowError, "retained sums up to"),
+        ({"extra": column(2**62, 0, 2**62, 0)}, OverflowError, "extra sums up to"),
+        ({"backward_peak": column(2**62, 0, 0, 0)}, OverflowError, "backward_peak reaches"),
+        ({"extra": np.zeros(4)}, TypeError, "extra is not a one-dimensional int64 array"),
+    ],
+)
+def test_bad_columns_are_refused_by_name(
+    changed: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    arguments: dict[str, Any] = {
+        "offsets": OFFSETS,
+        "retained": RETAINED,
+        "forward_peak": FORWARD,
+        "backward_peak": BACKWARD,
+        "extra": EXTRA,
+        "forward_capacity": column(9, 9),
+        "backward_capacity": column(9, 9),
+    }
+    with pytest.raises(error, match=message):
+        ceiling.solve(**{**arguments, **changed})
+
+
+def test_an_option_of_another_block_is_refused() -> None:
+    with pytest.raises(ValueError, match="options\\[1\\] is no option of its block"):
+        ceiling.evaluate(OFFSETS, RETAINED, FORWARD, BACKWARD, NO_BASE, NO_BASE, column(0, 1))
