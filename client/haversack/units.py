@@ -12,7 +12,7 @@ _BYTES = {
     "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
     "kib": KIB, "mib": MIB, "gib": GIB, "tib": TIB,
 }  # fmt: skip
-_QUANTITY = re.compile(r"\s*(\d+)(?:\.(\d+))?\s*([A-Za-z]*)\s*")
+_QUANTITY = re.compile(r"\s*(\d{1,40})(?:\.(\d{1,40}))?\s*([A-Za-z]*)\s*")
 
 
 def parse_bytes(text: str, field: str = "") -> int:

@@ -15,7 +15,8 @@ from haversack_server.memory.version import MODEL_VERSION
 
 NOT_MODELLED = (
     "initialisation from a full copy of the model, evaluation, saving and loading",
-    "fragmentation of the allocator beyond the reserved factor",
+    "fragmentation of the allocator beyond the reserved factor: 1.37 times the allocated bytes have "
+    "been reported (pytorch issue 147179)",
     "communicators beyond one per axis in use, and their growth with the number of ranks",
 )
 

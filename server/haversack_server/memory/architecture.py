@@ -87,7 +87,8 @@ class Architecture:
     """Sizes and traits of a decoder-only model; ``units`` follow from them, in execution order.
 
     ``experts`` is 0 for a dense model. Dropout rates are probabilities. ``sliding_window`` and the
-    two soft caps are None where the model has none.
+    two soft caps are None where the model has none; ``attention_masks`` counts the masks that its
+    forward makes where the attention kernel needs any.
     """
 
     family: str
@@ -110,6 +111,7 @@ class Architecture:
     gated: bool = True
     fused_qkv: bool = False
     learned_positions: bool = False
+    softmax_in_float: bool = True
     qk_norm: bool = False
     sandwich_norms: bool = False
     scaled_embedding: bool = False
@@ -119,6 +121,7 @@ class Architecture:
     attention_softcap: float | None = None
     final_softcap: float | None = None
     sliding_window: int | None = None
+    attention_masks: int = 1
     name: str = field(default="", compare=False)
     units: tuple[Unit, ...] = field(default=(), compare=False, repr=False)
 

@@ -36,7 +36,7 @@ class ReadConfig:
 
 
 def read_hf_config(
-    text: str, name: str = "", *, field: str = "subject.documents[0].text"
+    text: str, name: str = "", *, field: str = "documents[0].text"
 ) -> ReadConfig:
     """Read a decoder-only model's ``config.json``; errors name ``field`` and the key at fault."""
     values = parse_object(text, field=field)
@@ -48,7 +48,7 @@ def read_hf_config(
     return ReadConfig(
         architecture=architecture,
         ignored=reader.ignored(),
-        assumptions=(*reader.assumptions, *reader.family.unsaid),
+        assumptions=(*_by_class(reader), *reader.assumptions, *reader.family.unsaid),
     )
 
 
@@ -59,7 +59,7 @@ def _family(values: Mapping[str, Any], field: str) -> Family:
     if given is None:
         classes = {row.class_name: row for row in FAMILIES.values()}
         named = values.get("architectures")
-        found = [classes[c] for c in named if c in classes] if _is_names(named) else []
+        found = [classes[name] for name in _names(named) if name in classes]
         if found:
             return found[0]
         raise InvalidRequestError(
@@ -74,8 +74,15 @@ def _family(values: Mapping[str, Any], field: str) -> Family:
     return FAMILIES[given]
 
 
-def _is_names(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+def _by_class(reader: "_Reader") -> tuple[str, ...]:
+    if reader.values.get("model_type") is not None:
+        return ()
+    row = reader.family
+    return (f"model_type is missing: {row.model_type}, the family of {row.class_name}",)
+
+
+def _names(value: Any) -> list[str]:
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
 
 def _shown(value: Any) -> str:
@@ -89,7 +96,7 @@ class _Reader:
 
     values: Mapping[str, Any]
     family: Family
-    field: str
+    path: str
     violations: list[Violation] = field(default_factory=list)
     assumptions: list[str] = field(default_factory=list)
 
@@ -99,9 +106,11 @@ class _Reader:
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int):
-            return self._refuse(key, f"is {_shown(value)}; give an integer")
+            self.refuse(key, f"is {_shown(value)}; give an integer")
+            return None
         if not 1 <= value <= at_most:
-            return self._refuse(key, f"is {value}; give an integer from 1 to {at_most}")
+            self.refuse(key, f"is {_shown(value)}; give an integer from 1 to {at_most}")
+            return None
         return value
 
     def rate(self, noun: str) -> float:
@@ -110,7 +119,7 @@ class _Reader:
         if value is None:
             return 0.0
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
-            self._refuse(key, f"is {_shown(value)}; give a probability, 0 or more and less than 1")
+            self.refuse(key, f"is {_shown(value)}; give a probability, 0 or more and less than 1")
             return 0.0
         return float(value)
 
@@ -119,7 +128,7 @@ class _Reader:
         key, value = self._raw(noun)
         if isinstance(value, bool):
             return value
-        self._refuse(key, f"is {_shown(value)}; give true or false")
+        self.refuse(key, f"is {_shown(value)}; give true or false")
         return False
 
     def softcap(self, noun: str) -> float | None:
@@ -129,7 +138,8 @@ class _Reader:
             return None
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or not math.isfinite(value) or value <= 0:
-            return self._refuse(key, f"is {_shown(value)}; give a positive number, or null")
+            self.refuse(key, f"is {_shown(value)}; give a positive number, or null")
+            return None
         return float(value)
 
     def activation(self) -> Activation:
@@ -138,7 +148,7 @@ class _Reader:
         names = {"swish": Activation.SILU} | {str(row): row for row in Activation}
         if isinstance(value, str) and value in names:
             return names[value]
-        self._refuse(key, f"is {_shown(value)}; use one of {', '.join(sorted(names))}")
+        self.refuse(key, f"is {_shown(value)}; use one of {', '.join(sorted(names))}")
         return Activation.SILU
 
     def ignored(self) -> tuple[str, ...]:
@@ -153,7 +163,7 @@ class _Reader:
         for key, only in ONLY_VALUES.items():
             value = self.values.get(key)
             if value is not None and value is not only:
-                self._refuse(key, f"is {_shown(value)}, which is not modelled; only false is")
+                self.refuse(key, f"is {_shown(value)}, which is not modelled; only false is")
 
     def _raw(self, noun: str, derived: str = "") -> tuple[str, Any]:
         """Return the key and its value; a null value counts as missing where there is a default."""
@@ -165,7 +175,8 @@ class _Reader:
         key = keys[0] if keys else noun
         default = self.family.defaults.get(noun, _REQUIRED)
         if default is _REQUIRED:
-            return key, self._refuse(key, "is missing; give an integer")
+            self.refuse(key, "is missing; give an integer")
+            return key, None
         if key in self.values and default is not None:
             return key, self._null(noun, default)
         self._assume(noun, key, default, derived)
@@ -189,10 +200,11 @@ class _Reader:
         for other in keys[1:]:
             if self.values[other] != self.values[keys[0]]:
                 first = _shown(self.values[keys[0]])
-                self._refuse(other, f"is {_shown(self.values[other])}, but {keys[0]} is {first}")
+                self.refuse(other, f"is {_shown(self.values[other])}, but {keys[0]} is {first}")
 
-    def _refuse(self, key: str, fault: str) -> None:
-        self.violations.append(Violation(f"{self.field}.{key}", f"{key} {fault}"))
+    def refuse(self, key: str, fault: str) -> None:
+        """Note what is wrong with a key, as the rest of the sentence that it begins."""
+        self.violations.append(Violation(f"{self.path}.{key}", f"{key} {fault}"))
 
 
 def _sizes(reader: _Reader) -> dict[str, Any]:
@@ -233,14 +245,14 @@ def _head_dim(reader: _Reader, hidden: int, heads: int) -> int:
     given = reader.size("head_dim") if reader.family.keys("head_dim") else None
     if given is None and hidden % heads and not reader.violations:
         key = reader.family.keys("heads")[0]
-        reader._refuse(key, f"is {heads}, which does not divide {hidden}, the hidden size")
+        reader.refuse(key, f"is {heads}, which does not divide {hidden}, the hidden size")
     return given or hidden // heads
 
 
 def _check_heads(reader: _Reader, heads: int, kv_heads: int) -> None:
     if not reader.violations and heads % kv_heads:
         key = reader.family.keys("kv_heads")[0]
-        reader._refuse(key, f"is {kv_heads}, which does not divide {heads} attention heads")
+        reader.refuse(key, f"is {kv_heads}, which does not divide {heads} attention heads")
 
 
 def _experts(reader: _Reader) -> dict[str, int]:
@@ -250,7 +262,7 @@ def _experts(reader: _Reader) -> dict[str, int]:
     per_token = reader.size("experts_per_token") or 1
     if per_token > experts and not reader.violations:
         key = reader.family.keys("experts_per_token")[0]
-        reader._refuse(key, f"is {per_token}; at most {experts}, the number of experts, will do")
+        reader.refuse(key, f"is {per_token}; at most {experts}, the number of experts, will do")
     return {"experts": experts, "experts_per_token": per_token}
 
 

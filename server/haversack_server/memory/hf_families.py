@@ -15,17 +15,52 @@ from haversack_server.memory.architecture import Activation, Norm
 # Keys that change no byte of a training step. torch_dtype says how the weights are stored on
 # disk, not the precision of training; the attention window changes no size that is kept.
 SILENT_KEYS = frozenset(
-    """
-    _name_or_path architectures auto_map bos_token_id cache_implementation chunk_size_feed_forward
-    dtype eos_token_id finetuning_task id2label initializer_range label2id layer_norm_epsilon
-    layer_types max_window_layers model_type original_max_position_embeddings
-    output_attentions output_hidden_states output_router_logits
-    pad_token_id pretraining_tp query_pre_attn_scalar return_dict rms_norm_eps rope_parameters
-    rope_scaling rope_theta router_aux_loss_coef router_jitter_noise
-    scale_attn_by_inverse_layer_idx scale_attn_weights sep_token_id
-    summary_activation summary_first_dropout summary_proj_to_labels summary_type summary_use_proj
-    n_ctx task_specific_params torch_dtype transformers_version unk_token_id use_cache
-    """.split()
+    {
+        "_name_or_path",
+        "architectures",
+        "auto_map",
+        "bos_token_id",
+        "cache_implementation",
+        "chunk_size_feed_forward",
+        "dtype",
+        "eos_token_id",
+        "finetuning_task",
+        "id2label",
+        "initializer_range",
+        "label2id",
+        "layer_norm_epsilon",
+        "layer_types",
+        "max_window_layers",
+        "model_type",
+        "n_ctx",
+        "original_max_position_embeddings",
+        "output_attentions",
+        "output_hidden_states",
+        "output_router_logits",
+        "pad_token_id",
+        "pretraining_tp",
+        "query_pre_attn_scalar",
+        "return_dict",
+        "rms_norm_eps",
+        "rope_parameters",
+        "rope_scaling",
+        "rope_theta",
+        "router_aux_loss_coef",
+        "router_jitter_noise",
+        "scale_attn_by_inverse_layer_idx",
+        "scale_attn_weights",
+        "sep_token_id",
+        "summary_activation",
+        "summary_first_dropout",
+        "summary_proj_to_labels",
+        "summary_type",
+        "summary_use_proj",
+        "task_specific_params",
+        "torch_dtype",
+        "transformers_version",
+        "unk_token_id",
+        "use_cache",
+    }
 )
 
 # Switches that change what is saved or which weights there are; only this value is modelled.
@@ -109,8 +144,7 @@ _FAMILIES = (
     _llama_like(
         "qwen2",
         "Qwen2ForCausalLM",
-        defaults={"kv_heads": 32, "max_positions": 32768}
-        | _WINDOW_DEFAULTS,
+        defaults={"kv_heads": 32, "max_positions": 32768} | _WINDOW_DEFAULTS,
         spellings=_OPTIONAL_WINDOW,
         traits={"query_key_value_bias": True},
         unsaid=("qwen2 has a bias on its query, key and value projections; no key says so",),
@@ -166,7 +200,12 @@ _FAMILIES = (
             "final_softcap": ("final_logit_softcapping",),
             "sliding_window": ("sliding_window",),
         },
-        traits={"norm": Norm.RMS_FLOAT, "sandwich_norms": True, "scaled_embedding": True},
+        traits={
+            "norm": Norm.RMS_FLOAT,
+            "sandwich_norms": True,
+            "scaled_embedding": True,
+            "attention_masks": 2,  # layers with a window and layers without take turns
+        },
     ),
     Family(
         model_type="gpt2",
@@ -198,6 +237,7 @@ _FAMILIES = (
             "gated": False,
             "fused_qkv": True,
             "learned_positions": True,
+            "softmax_in_float": False,
             "query_key_value_bias": True,
             "output_bias": True,
             "ffn_bias": True,

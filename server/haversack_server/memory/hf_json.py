@@ -5,16 +5,18 @@ Knows nothing of what the keys mean.
 """
 
 import json
+import math
 from typing import Any, NoReturn
 
 from haversack.errors import InvalidRequestError
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 16
+MAX_KEY = 60  # of a key in a sentence
 
 
 def parse_object(text: str, *, field: str) -> dict[str, Any]:
-    """Parse one JSON object of at most 1 MiB; every fault is an InvalidRequestError at ``field``."""
+    """Parse one JSON object of at most 1 MiB; a fault is an InvalidRequestError at ``field``."""
     size = len(text.encode("utf-8", errors="surrogatepass"))
     if size > MAX_BYTES:
         _refuse(f"the document has {size} bytes; at most {MAX_BYTES} are read", field)
@@ -30,6 +32,7 @@ def _load(text: str, field: str) -> Any:
         return json.loads(
             text,
             object_pairs_hook=lambda pairs: _unique(pairs, field),
+            parse_float=lambda number: _finite(number, field),
             parse_constant=lambda name: _refuse(
                 f"the document holds {name}, which is no JSON number; give a finite one", field
             ),
@@ -46,12 +49,20 @@ def _load(text: str, field: str) -> Any:
         _refuse("the document holds an integer of thousands of digits; give a smaller one", field)
 
 
+def _finite(number: str, field: str) -> float:
+    value = float(number)
+    if not math.isfinite(value):
+        _refuse(f"the document holds {number}, which is no finite number; give one", field)
+    return value
+
+
 def _unique(pairs: list[tuple[str, Any]], field: str) -> dict[str, Any]:
-    result = dict(pairs)
-    if len(result) < len(pairs):
-        seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        _refuse(f"the key {twice!r} stands twice in one object; keep one", f"{field}.{twice}")
+    result: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in result:
+            short = key if len(key) <= MAX_KEY else f"{key[:MAX_KEY]}..."
+            _refuse(f"the key {short!r} stands twice in one object; keep one", f"{field}.{short}")
+        result[key] = value
     return result
 
 

@@ -3,7 +3,7 @@
 Knows no numbers of its own; what it prints are the inputs that the chain was built from.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from haversack.estimate import Term, TermCategory

@@ -1,0 +1,232 @@
+"""Fits a training run into its memory budget, and proves that it still computes the same thing.
+
+    with haversack.connect() as client:
+        answer = client.estimate(model="config.json", gpus=8, gpu_memory="80GiB", zero=3)
+
+Every name is loaded when it is first used: importing this package brings neither gRPC nor a noun,
+and the server's rooms can import single nouns without the clients.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from haversack._async import AsyncClient, connect_async
+    from haversack._sync import Client, connect
+    from haversack.basis import Basis
+    from haversack.errors import (
+        CallCancelledError,
+        DeadlineError,
+        HaversackError,
+        InternalError,
+        InvalidRequestError,
+        MissingExtraError,
+        NotFoundError,
+        NotSupportedError,
+        OverloadedError,
+        UnavailableError,
+        Violation,
+    )
+    from haversack.estimate import (
+        Estimate,
+        EstimateRequest,
+        EstimateVerdict,
+        Moment,
+        Peak,
+        Phase,
+        RankClass,
+        ReasonCode,
+        Term,
+        TermCategory,
+        WhatIf,
+        WhatIfAnswer,
+    )
+    from haversack.parallelism import Parallelism, Sharding
+    from haversack.plan import (
+        BudgetConversion,
+        Candidates,
+        FrontierPoint,
+        PeakAt,
+        Plan,
+        PlanRequest,
+        PlanStatus,
+        RecomputeCandidates,
+        Rung,
+    )
+    from haversack.profile import OptionTable, Profile, ProfileBlock, SkipTensor
+    from haversack.requests import estimate_request, plan_request, verify_request
+    from haversack.run import (
+        Advice,
+        Attention,
+        BlockAction,
+        Budget,
+        BytesKind,
+        Device,
+        Document,
+        DocumentFormat,
+        Interval,
+        Measurement,
+        Optimizer,
+        Precision,
+        Recompute,
+        StateBytes,
+        Training,
+        Unit,
+        WorkloadReference,
+    )
+    from haversack.units import format_bytes, format_ns, parse_bytes
+    from haversack.verify import (
+        JobState,
+        ListWorkloadsResponse,
+        VerifyEvent,
+        VerifyLimits,
+        VerifyPlan,
+        VerifyProgress,
+        VerifyQueued,
+        VerifyRequest,
+        VerifyRunning,
+        VerifyWorld,
+        WorkloadInfo,
+    )
+    from haversack.verify_report import (
+        DifferenceCause,
+        Facet,
+        FacetResult,
+        FacetSeverity,
+        FacetValue,
+        FailureReason,
+        FirstDifference,
+        RandomSource,
+        RecomputeCount,
+        VerifyEnvironment,
+        VerifyEvidence,
+        VerifyFailure,
+        VerifyMemory,
+        VerifyReport,
+        VerifySchedule,
+        VerifyTime,
+        VerifyVerdict,
+        VerifyWaiver,
+    )
+
+__all__ = [
+    "Advice",
+    "AsyncClient",
+    "Attention",
+    "Basis",
+    "BlockAction",
+    "Budget",
+    "BudgetConversion",
+    "BytesKind",
+    "CallCancelledError",
+    "Candidates",
+    "Client",
+    "DeadlineError",
+    "Device",
+    "DifferenceCause",
+    "Document",
+    "DocumentFormat",
+    "Estimate",
+    "EstimateRequest",
+    "EstimateVerdict",
+    "Facet",
+    "FacetResult",
+    "FacetSeverity",
+    "FacetValue",
+    "FailureReason",
+    "FirstDifference",
+    "FrontierPoint",
+    "HaversackError",
+    "InternalError",
+    "Interval",
+    "InvalidRequestError",
+    "JobState",
+    "ListWorkloadsResponse",
+    "Measurement",
+    "MissingExtraError",
+    "Moment",
+    "NotFoundError",
+    "NotSupportedError",
+    "Optimizer",
+    "OptionTable",
+    "OverloadedError",
+    "Parallelism",
+    "Peak",
+    "PeakAt",
+    "Phase",
+    "Plan",
+    "PlanRequest",
+    "PlanStatus",
+    "Precision",
+    "Profile",
+    "ProfileBlock",
+    "RandomSource",
+    "RankClass",
+    "ReasonCode",
+    "Recompute",
+    "RecomputeCandidates",
+    "RecomputeCount",
+    "Rung",
+    "Sharding",
+    "SkipTensor",
+    "StateBytes",
+    "Term",
+    "TermCategory",
+    "Training",
+    "UnavailableError",
+    "Unit",
+    "VerifyEnvironment",
+    "VerifyEvent",
+    "VerifyEvidence",
+    "VerifyFailure",
+    "VerifyLimits",
+    "VerifyMemory",
+    "VerifyPlan",
+    "VerifyProgress",
+    "VerifyQueued",
+    "VerifyReport",
+    "VerifyRequest",
+    "VerifyRunning",
+    "VerifySchedule",
+    "VerifyTime",
+    "VerifyVerdict",
+    "VerifyWaiver",
+    "VerifyWorld",
+    "Violation",
+    "WhatIf",
+    "WhatIfAnswer",
+    "WorkloadInfo",
+    "WorkloadReference",
+    "__version__",
+    "connect",
+    "connect_async",
+    "estimate_request",
+    "format_bytes",
+    "format_ns",
+    "parse_bytes",
+    "plan_request",
+    "verify_request",
+]
+
+_MODULES = (  # the light ones first
+    "errors", "units", "basis", "parallelism", "profile", "run", "estimate", "plan",
+    "verify_report", "verify", "requests", "_sync", "_async",
+)  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name from the first module that has it, once."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    for module in _MODULES:
+        loaded = importlib.import_module(f"{__name__}.{module}")
+        if hasattr(loaded, name):
+            globals()[name] = getattr(loaded, name)
+            return globals()[name]
+    raise AttributeError(f"{name} is public, and in none of {', '.join(_MODULES)}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

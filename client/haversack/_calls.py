@@ -1,0 +1,249 @@
+"""What both clients share, without I/O: the calls, options, deadlines, retries, errors.
+
+UNAVAILABLE is retried by gRPC itself, after the service config below; RESOURCE_EXHAUSTED by
+``Attempts``, and only where the server says when to come back: gRPC uses the same status for
+messages that are too large, which no retry makes smaller.
+"""
+
+import dataclasses
+import json
+import os
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+from google.protobuf.message import Message
+
+from haversack import checks, status, wire
+from haversack.errors import (
+    DeadlineError,
+    HaversackError,
+    InternalError,
+    InvalidRequestError,
+    NotSupportedError,
+    OverloadedError,
+    UnavailableError,
+)
+from haversack.estimate import Estimate, EstimateRequest
+from haversack.plan import Candidates, Plan, PlanRequest
+from haversack.run import Budget
+from haversack.v1 import service_pb2
+from haversack.verify import (
+    CancelVerifyRequest,
+    CancelVerifyResponse,
+    ListWorkloadsRequest,
+    ListWorkloadsResponse,
+    VerifyEvent,
+    VerifyRequest,
+)
+
+ESTIMATE_TIMEOUT = 10.0  # seconds
+PLAN_TIMEOUT = 60.0
+FIRST_EVENT_TIMEOUT = 30.0  # of Verify; the job has a limit of its own
+SHORT_TIMEOUT = 10.0
+LARGEST_MESSAGE = 64 * 2**20  # bytes, the server's limit too
+MOST_ATTEMPTS = 4
+
+Request = TypeVar("Request")
+Answer = TypeVar("Answer")
+
+
+@dataclasses.dataclass(frozen=True)
+class Rpc(Generic[Request, Answer]):
+    """A call of the service: its name, and the nouns that are asked and answered."""
+
+    name: str
+    request: type[Request]
+    answer: type[Answer]
+
+    def outgoing(self, request: Request) -> Message:
+        """Write a request; one that is too large is refused before it is sent."""
+        if type(request) is not self.request:
+            given, needed = type(request).__name__, self.request.__name__
+            raise TypeError(f"{self.name} takes a haversack.{needed}, not a {given}")
+        message = wire.message_of(request)
+        if message.ByteSize() > LARGEST_MESSAGE:
+            sentence = f"a request of {message.ByteSize()} bytes is above the limit of 64 MiB"
+            raise InvalidRequestError(sentence, field="request")
+        return message
+
+    def incoming(self, message: Message) -> Answer:
+        """Read an answer; one of a newer server may hold what this client does not know."""
+        try:
+            return wire.from_message(self.answer, message)
+        except InvalidRequestError as wrong:
+            sentence = f"the server's answer is newer than this client; update haversack ({wrong})"
+            raise NotSupportedError(sentence) from wrong
+
+
+ESTIMATE = Rpc("Estimate", EstimateRequest, Estimate)
+PLAN = Rpc("Plan", PlanRequest, Plan)
+VERIFY = Rpc("Verify", VerifyRequest, VerifyEvent)
+CANCEL_VERIFY = Rpc("CancelVerify", CancelVerifyRequest, CancelVerifyResponse)
+LIST_WORKLOADS = Rpc("ListWorkloads", ListWorkloadsRequest, ListWorkloadsResponse)
+
+_SERVICE = service_pb2.DESCRIPTOR.services_by_name["HaversackService"].full_name
+_SERVICE_CONFIG = {
+    "methodConfig": [
+        {
+            "name": [{"service": _SERVICE}],
+            "retryPolicy": {
+                "maxAttempts": MOST_ATTEMPTS,
+                "initialBackoff": "0.05s",
+                "maxBackoff": "2s",
+                "backoffMultiplier": 2,
+                "retryableStatusCodes": ["UNAVAILABLE"],
+            },
+        }
+    ],
+    "retryThrottling": {"maxTokens": 10, "tokenRatio": 0.1},
+}
+_OPTIONS = (
+    ("grpc.max_send_message_length", LARGEST_MESSAGE),
+    ("grpc.max_receive_message_length", LARGEST_MESSAGE),
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    # A ping that is under way already obeys this one, 60 s if not set, and not the line above.
+    ("grpc.http2.ping_timeout_ms", 10_000),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+    ("grpc.service_config", json.dumps(_SERVICE_CONFIG)),
+)
+_LOOPBACK = ("127.", "localhost:", "[::1]:")
+
+
+def channel_options(target: str) -> tuple[tuple[str, Any], ...]:
+    """Choose the options of a channel; a proxy in the environment is none for this machine."""
+    if target.startswith(_LOOPBACK):
+        return (*_OPTIONS, ("grpc.enable_http_proxy", 0))
+    return _OPTIONS
+
+
+def refuse_allow(allow: Sequence[str]) -> None:
+    """Refuse prefixes for a server that is not ours to configure."""
+    if allow:
+        sentence = "leave it out with an address: the server's own configuration decides"
+        raise InvalidRequestError(sentence, field="allow")
+
+
+def request_of(
+    given: Request | None, keywords: dict[str, Any], build: Callable[..., Request]
+) -> Request:
+    """Take the request that was given, or build it from keywords; never both."""
+    if given is None:
+        return build(**keywords)
+    for name, value in keywords.items():
+        if not _is_left_out(value):
+            sentence = f"give a request or keywords such as {name}, not both"
+            raise InvalidRequestError(sentence, field="request")
+    return given
+
+
+def _is_left_out(value: Any) -> bool:
+    return value is None or (isinstance(value, tuple | str) and not value)
+
+
+def candidates_request(
+    *,
+    size_bytes: Sequence[int],
+    gain: Sequence[int],
+    names: Sequence[str],
+    fixed_bytes: int,
+    budget_bytes: int,
+    frontier_points: int | None,
+    state_limit: int | None,
+) -> PlanRequest:
+    """Build the request for a plan of independent candidates; columns may be numpy arrays."""
+    candidates = Candidates(
+        size_bytes=checks.column_of_ints(size_bytes),
+        gain=checks.column_of_ints(gain),
+        names=tuple(names),
+        fixed_bytes=fixed_bytes,
+    )
+    return PlanRequest(
+        candidates=candidates,
+        budget=Budget(bytes=budget_bytes),
+        frontier_points=frontier_points,
+        state_limit=state_limit,
+    )
+
+
+def with_job_id(request: VerifyRequest) -> VerifyRequest:
+    """Name the job here, so that a retry finds the job that the first attempt started."""
+    if type(request) is not VerifyRequest or request.job_id:
+        return request
+    return dataclasses.replace(request, job_id=uuid.uuid4().hex)
+
+
+def error_of(failure: Any, address: str) -> HaversackError:
+    """Read the failure of a call, blocking or awaited, as one of our errors."""
+    code, message = failure.code(), failure.details() or ""
+    details = dict(failure.trailing_metadata() or ()).get(status.DETAILS_KEY)
+    error = status.error_of(code.name, message, details)
+    if details:
+        return error
+    if isinstance(error, UnavailableError):
+        return UnavailableError(f"no server answers at {address}: {message}")
+    if isinstance(error, DeadlineError):
+        return DeadlineError("the deadline passed before the answer; give a longer timeout")
+    return error if message else type(error)(f"the call failed with {code.name}")
+
+
+def no_first_event(timeout: float) -> DeadlineError:
+    """Say that a Verify stream stayed silent."""
+    return DeadlineError(f"no event within {timeout:g} s; give a longer timeout")
+
+
+def no_report() -> InternalError:
+    """Say that a Verify stream ended too early."""
+    return InternalError("the events of the job ended without a report")
+
+
+class Attempts:
+    """The tries of one call: how long is left, and whether another one is allowed."""
+
+    def __init__(self, timeout: float) -> None:
+        self._ends_at = time.monotonic() + timeout
+        self._made = 0
+
+    def time_left(self) -> float:
+        """Seconds until the deadline of the call, all attempts together."""
+        return max(self._ends_at - time.monotonic(), 0.0)
+
+    def wait_after(self, error: HaversackError, failure: Exception) -> float:
+        """Say how many seconds to wait before the next attempt.
+
+        Raises the error, caused by the failure it was read from, where there is no next one.
+        """
+        self._made += 1
+        asked_ns = error.retry_after_ns if isinstance(error, OverloadedError) else 0
+        wait = (asked_ns << (self._made - 1)) / 1e9
+        if not asked_ns or self._made >= MOST_ATTEMPTS or wait >= self.time_left():
+            raise error from failure
+        return wait
+
+
+class Usable:
+    """Whether a client can still make calls: not once closed, nor in another process.
+
+    A gRPC channel does not survive a fork; a call on it would hang.
+    """
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        self.closed = False
+
+    def is_forked(self) -> bool:
+        """Whether this is a child of the process that made the client."""
+        return os.getpid() != self._pid
+
+    def check(self) -> None:
+        """Raise if it cannot."""
+        if self.is_forked():
+            raise HaversackError(
+                f"this client was made in process {self._pid} and does not survive a fork; "
+                f"make one in process {os.getpid()}"
+            )
+        if self.closed:
+            raise HaversackError("this client is closed; make another one")

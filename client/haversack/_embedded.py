@@ -1,0 +1,99 @@
+"""A server inside this process, for a caller that names none.
+
+The import of the server waits until it is needed: a light install has no numpy.
+"""
+
+import asyncio
+import atexit
+import contextlib
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING
+
+from haversack.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from haversack_server.service.app import Running
+
+Server = AbstractAsyncContextManager["Running"]
+LONGEST_SOCKET_PATH = 103  # bytes, on macOS; Linux takes 107
+
+
+def server_app() -> Callable[..., Server]:
+    """Import the server, or say which extra is missing."""
+    try:
+        from haversack_server.service.app import serving_embedded
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").startswith("haversack"):
+            raise  # a fault of ours, not a light install
+        raise MissingExtraError(
+            f"a server in this process needs {missing.name}: pip install 'haversack[server]', "
+            "or name a running server"
+        ) from missing
+    return serving_embedded
+
+
+@contextlib.contextmanager
+def embedded_server(allow: Sequence[str] = ()) -> Iterator[str]:
+    """Serve on a socket in a private folder; gives the target to connect to.
+
+    ``allow`` are the dotted prefixes under which Verify jobs may import workloads, from the
+    current folder too.
+    """
+    serving = server_app()
+    with contextlib.ExitStack() as stack:
+        # A socket, not a port: no other user reaches it and no http_proxy setting diverts it.
+        folder = tempfile.mkdtemp(prefix="haversack-")
+        stack.callback(_only_here(lambda: shutil.rmtree(folder, ignore_errors=True)))
+        _at_exit(stack.close)
+        socket = f"{folder}/socket"
+        fits = len(os.fsencode(socket)) <= LONGEST_SOCKET_PATH
+        server = serving(f"unix:{socket}" if fits else "127.0.0.1:0", allow=tuple(allow))
+        loop = _started_loop(stack)
+        running = asyncio.run_coroutine_threadsafe(server.__aenter__(), loop).result()
+        stack.callback(_only_here(lambda: _stop(server, loop)))
+        yield running.target
+
+
+def _started_loop(stack: contextlib.ExitStack) -> asyncio.AbstractEventLoop:
+    # A loop of its own: the blocking client holds this thread while the server answers.
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="haversack-embedded", daemon=True)
+    thread.start()
+
+    def stop() -> None:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+    stack.callback(_only_here(stop))
+    return loop
+
+
+def _stop(server: Server, loop: asyncio.AbstractEventLoop) -> None:
+    stopped = server.__aexit__(None, None, None)
+    asyncio.run_coroutine_threadsafe(stopped, loop).result()
+
+
+def _at_exit(close: Callable[[], object]) -> None:
+    """Close for a caller that never leaves the block (a notebook); twice does no harm.
+
+    Before pools of threads end, which closing needs: ``atexit`` alone comes after them.
+    """
+    register = getattr(threading, "_register_atexit", atexit.register)
+    register(close)
+
+
+def _only_here(clean: Callable[[], object]) -> Callable[[], None]:
+    """Clean up in this process, and not in one forked from it, where no thread of ours runs."""
+    made_in = os.getpid()
+
+    def clean_here() -> None:
+        if os.getpid() == made_in:
+            clean()
+
+    return clean_here

@@ -1,0 +1,220 @@
+"""The blocking client. Its twin is ``_async``: equal signatures, the same few lines."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack
+
+import grpc
+
+from haversack import _calls, requests
+from haversack._calls import Rpc
+from haversack._embedded import embedded_server
+from haversack.estimate import Estimate, EstimateRequest, WhatIf
+from haversack.keywords import RunOptions, VerifyOptions
+from haversack.plan import Plan, PlanRequest
+from haversack.run import BlockAction
+from haversack.v1.service_pb2_grpc import HaversackServiceStub
+from haversack.verify import (
+    CancelVerifyRequest,
+    JobState,
+    ListWorkloadsRequest,
+    ListWorkloadsResponse,
+    VerifyEvent,
+    VerifyReport,
+    VerifyRequest,
+)
+
+Request = TypeVar("Request")
+Answer = TypeVar("Answer")
+
+
+class Client:
+    """Asks a server at ``address``, or one inside this process where none is named.
+
+    A context manager; ``close()`` does the same. ``timeout`` is in seconds and travels with the
+    call, all attempts together. Safe to share between threads, not with a forked process.
+    ``allow`` are dotted prefixes that Verify jobs may import, for a server inside this process.
+    """
+
+    def __init__(self, address: str | None = None, *, allow: Sequence[str] = ()) -> None:
+        self._usable = _calls.Usable()
+        with contextlib.ExitStack() as opened:
+            if address is None:
+                self._address = opened.enter_context(embedded_server(allow))
+            else:
+                _calls.refuse_allow(allow)
+                self._address = address
+            options = _calls.channel_options(self._address)
+            channel = opened.enter_context(grpc.insecure_channel(self._address, options))
+            self._stub: Any = HaversackServiceStub(channel)
+            self._opened = opened.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End calls that are under way and, if it is ours, the server."""
+        self._usable.closed = True
+        if not self._usable.is_forked():
+            self._opened.close()
+
+    def estimate(
+        self,
+        request: EstimateRequest | None = None,
+        *,
+        timeout: float = _calls.ESTIMATE_TIMEOUT,
+        what_ifs: Sequence[WhatIf | Mapping[str, Any]] = (),
+        actions: Sequence[BlockAction] = (),
+        **run: Unpack[RunOptions],
+    ) -> Estimate:
+        """Ask what a training run needs on each rank; a request, or the keywords of one."""
+        keywords = {"what_ifs": what_ifs, "actions": actions, **run}
+        asked = _calls.request_of(request, keywords, requests.estimate_request)
+        return self._ask(_calls.ESTIMATE, asked, timeout)
+
+    def plan(self, request: PlanRequest, *, timeout: float = _calls.PLAN_TIMEOUT) -> Plan:
+        """Ask what to save and what to recompute under a budget."""
+        return self._ask(_calls.PLAN, request, timeout)
+
+    def plan_candidates(
+        self,
+        *,
+        size_bytes: Sequence[int],
+        gain: Sequence[int],
+        budget_bytes: int,
+        fixed_bytes: int = 0,
+        names: Sequence[str] = (),
+        frontier_points: int | None = None,
+        state_limit: int | None = None,
+        timeout: float = _calls.PLAN_TIMEOUT,
+    ) -> Plan:
+        """Ask which of independent candidates to save, given as columns."""
+        request = _calls.candidates_request(
+            size_bytes=size_bytes,
+            gain=gain,
+            names=names,
+            fixed_bytes=fixed_bytes,
+            budget_bytes=budget_bytes,
+            frontier_points=frontier_points,
+            state_limit=state_limit,
+        )
+        return self.plan(request, timeout=timeout)
+
+    def plan_model(
+        self,
+        *,
+        fit_expected: bool = False,
+        frontier_points: int | None = None,
+        state_limit: int | None = None,
+        timeout: float = _calls.PLAN_TIMEOUT,
+        **run: Unpack[RunOptions],
+    ) -> Plan:
+        """Ask which blocks of a model to save and which to recompute."""
+        request = requests.plan_request(
+            fit_expected=fit_expected,
+            frontier_points=frontier_points,
+            state_limit=state_limit,
+            **run,
+        )
+        return self.plan(request, timeout=timeout)
+
+    def verify(
+        self,
+        request: VerifyRequest | None = None,
+        *,
+        workload: str = "",
+        on_event: Callable[[VerifyEvent], object] | None = None,
+        timeout: float = _calls.FIRST_EVENT_TIMEOUT,
+        **options: Unpack[VerifyOptions],
+    ) -> VerifyReport:
+        """Ask whether activation checkpointing changes a workload; a request, or its keywords.
+
+        ``on_event`` is called with every event. ``timeout`` is the time to the first one.
+        """
+        keywords = {"workload": workload, **options}
+        asked = _calls.request_of(request, keywords, requests.verify_request)
+        with contextlib.closing(self.verify_events(asked, timeout=timeout)) as events:
+            for event in events:
+                if on_event is not None:
+                    on_event(event)
+                if event.report is not None:
+                    return event.report
+        raise _calls.no_report()
+
+    def verify_events(
+        self, request: VerifyRequest, *, timeout: float = _calls.FIRST_EVENT_TIMEOUT
+    ) -> Generator[VerifyEvent, None, None]:
+        """Follow a Verify job, the report last; leaving the loop early lets go of the job.
+
+        ``timeout`` is the time to the first event; the job has a limit of its own.
+        """
+        call, first = self._first_event(request, timeout)
+        try:
+            yield _calls.VERIFY.incoming(first)
+            for response in call:
+                yield _calls.VERIFY.incoming(response)
+        except grpc.RpcError as failure:
+            raise _calls.error_of(failure, self._address) from failure
+        finally:
+            call.cancel()
+
+    def cancel_verify(self, job_id: str, *, timeout: float = _calls.SHORT_TIMEOUT) -> JobState:
+        """Stop a job, and tell where it stands; one that has its report stays as it is."""
+        request = CancelVerifyRequest(job_id=job_id)
+        return self._ask(_calls.CANCEL_VERIFY, request, timeout).state
+
+    def list_workloads(self, *, timeout: float = _calls.SHORT_TIMEOUT) -> ListWorkloadsResponse:
+        """List the built-in workloads."""
+        return self._ask(_calls.LIST_WORKLOADS, ListWorkloadsRequest(), timeout)
+
+    def _ask(self, rpc: Rpc[Request, Answer], request: Request, timeout: float) -> Answer:
+        self._usable.check()
+        message = rpc.outgoing(request)
+        attempts = _calls.Attempts(timeout)
+        while True:
+            try:
+                response = getattr(self._stub, rpc.name)(message, timeout=attempts.time_left())
+            except grpc.RpcError as failure:
+                wait = attempts.wait_after(_calls.error_of(failure, self._address), failure)
+            else:
+                return rpc.incoming(response)
+            time.sleep(wait)
+
+    def _first_event(self, request: VerifyRequest, timeout: float) -> tuple[Any, Any]:
+        """Open the stream of a job, and wait for its first message."""
+        self._usable.check()
+        message = _calls.VERIFY.outgoing(_calls.with_job_id(request))
+        attempts = _calls.Attempts(timeout)
+        while True:
+            call = self._stub.Verify(message)
+            # Not a deadline of the call, which would end the job's whole stream.
+            alarm = threading.Timer(attempts.time_left(), call.cancel)
+            alarm.daemon = True
+            alarm.start()
+            try:
+                return call, next(call)
+            except StopIteration:
+                raise _calls.no_report() from None
+            except grpc.RpcError as failure:
+                if not attempts.time_left():
+                    raise _calls.no_first_event(timeout) from failure
+                wait = attempts.wait_after(_calls.error_of(failure, self._address), failure)
+            finally:
+                alarm.cancel()
+            time.sleep(wait)
+
+
+def connect(address: str | None = None, *, allow: Sequence[str] = ()) -> Client:
+    """Connect to a server, or to one inside this process; for ``with``, or close it later."""
+    return Client(address, allow=allow)

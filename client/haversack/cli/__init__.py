@@ -1,0 +1,5 @@
+"""The command line: ``haversack estimate|plan|verify|serve``."""
+
+from haversack.cli.entry import main
+
+__all__ = ["main"]

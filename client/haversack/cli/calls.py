@@ -1,0 +1,79 @@
+"""Asking, and printing the answer: the part that is the same in every command.
+
+Loads gRPC and rich only when they are needed, so that help and errors are fast.
+"""
+
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from haversack import Client
+    from haversack.cli.render.page import Page
+
+
+@contextlib.contextmanager
+def connected(server: str | None, allow: Sequence[str] = ()) -> Iterator["Client"]:
+    """Connect to a server, or start one inside this process."""
+    import haversack
+
+    if server is None and not is_debugging():
+        # A fault in there is told in one sentence; what its server logs is for HAVERSACK_DEBUG.
+        logging.getLogger("haversack_server").addHandler(logging.NullHandler())
+    with haversack.connect(server, allow=tuple(allow)) as client:
+        yield client
+
+
+def deadline(timeout: float | None) -> dict[str, Any]:
+    """Give the keyword for a timeout, if one was named; the client has its own otherwise."""
+    return {} if timeout is None else {"timeout": timeout}
+
+
+def print_answer(answer: Any, as_json: bool, draw: Callable[["Page"], None]) -> None:
+    """Print an answer as JSON, or as ``draw`` puts it on a page."""
+    if as_json:
+        write(json_of(answer))
+        return
+    from haversack.cli.render.page import Page
+
+    page = Page.of_stdout()
+    draw(page)
+    write(page.text())
+
+
+def json_of(answer: Any) -> str:
+    """Write the message of an answer: proto field names, default values too."""
+    from google.protobuf import json_format
+
+    from haversack import wire
+
+    text = json_format.MessageToJson(
+        wire.message_of(answer),
+        preserving_proto_field_name=True,
+        always_print_fields_with_no_presence=True,
+    )
+    return text + "\n"
+
+
+def write(text: str) -> None:
+    """Write to standard output; a reader that went away (``| head``) is no error."""
+    encoding = sys.stdout.encoding or "utf-8"
+    try:
+        sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # What Python still flushes at its end goes nowhere, instead of failing there.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def is_debugging() -> bool:
+    """Tell whether HAVERSACK_DEBUG asks for tracebacks and logs."""
+    return os.environ.get("HAVERSACK_DEBUG", "") not in ("", "0")
+
+
+def note(text: str) -> None:
+    """Write a line to standard error."""
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,71 @@
+"""How every command behaves: sections in its help, and errors that name the option at fault."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from haversack.cli.option_types import FieldOption
+from haversack.errors import InvalidRequestError
+
+
+class AnswerCommand(click.Command):
+    """A command whose options fill the fields of a request."""
+
+    def make_context(self, *arguments: Any, **keywords: Any) -> click.Context:
+        """Parse the command line; a value that will not do names its option."""
+        with self._naming_options({}):
+            return super().make_context(*arguments, **keywords)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; a field that will not do names its option."""
+        with self._naming_options(ctx.params):
+            return super().invoke(ctx)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options section by section."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                section = getattr(parameter, "section", "Help")
+                sections.setdefault(section, []).append(record)
+        for section, records in sections.items():
+            with formatter.section(section):
+                formatter.write_dl(records)
+
+    @contextlib.contextmanager
+    def _naming_options(self, given: dict[str, Any]) -> Iterator[None]:
+        try:
+            yield
+        except InvalidRequestError as wrong:
+            hint = self._hint(wrong.field, given)
+            if hint:
+                wrong.add_note(hint)
+            raise
+
+    def _hint(self, field: str, given: dict[str, Any]) -> str:
+        """Name the flag that fills a field, with the file that it names."""
+        if field == "subject":
+            subjects = [option for option in self._options() if option.section == "Model"]
+            return "give " + ", ".join(option.opts[0] for option in subjects)
+        fitting = [
+            (len(place), _is_given(option, given), option.opts[0])
+            for option in self._options()
+            for place in option.fields
+            if _lies_in(field, place)
+        ]
+        flag = max(fitting)[2] if fitting else ""
+        return f"{flag} {given['model']}" if flag == "--model" and given.get("model") else flag
+
+    def _options(self) -> list[FieldOption]:
+        return [each for each in self.params if isinstance(each, FieldOption)]
+
+
+def _lies_in(field: str, place: str) -> bool:
+    return field == place or field.startswith((f"{place}.", f"{place}["))
+
+
+def _is_given(option: FieldOption, given: dict[str, Any]) -> bool:
+    return bool(given.get(option.name or ""))

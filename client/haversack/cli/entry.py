@@ -1,0 +1,115 @@
+"""The entry point: reads the command line, runs a command, and gives an exit code.
+
+An error is one line on standard error, never a traceback; HAVERSACK_DEBUG=1 asks for one.
+"""
+
+import sys
+import traceback
+from collections.abc import Sequence
+
+import click
+
+from haversack.cli.calls import is_debugging, note
+from haversack.cli.estimate import estimate
+from haversack.cli.exits import MEANINGS, Exit, of_error
+from haversack.cli.plan import plan
+from haversack.cli.serve import serve
+from haversack.cli.verify import verify
+from haversack.errors import HaversackError, InternalError
+
+ISSUES = "https://github.com/haversack/haversack/issues"
+
+EPILOG = "\b\nExit codes:\n" + "\n".join(
+    f"  {code.value:<5}{meaning}" for code, meaning in MEANINGS.items()
+)
+
+
+def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        import haversack
+
+        click.echo(f"haversack {haversack.__version__}")
+        ctx.exit()
+
+
+class _InOrder(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """List the commands as they were added: the question a reader has first comes first."""
+        return list(self.commands)
+
+
+@click.group(cls=_InOrder, context_settings={"help_option_names": ["-h", "--help"]}, epilog=EPILOG)
+@click.option(
+    "--version", is_flag=True, callback=_print_version, is_eager=True, expose_value=False,
+    help="Print the version.",
+)  # fmt: skip
+def haversack_command() -> None:
+    """Fit a training run into its memory, and prove that it still computes the same thing.
+
+    Without --server a command asks a server inside its own process: no GPU, no network.
+    """
+
+
+for _command in (estimate, plan, verify, serve):
+    haversack_command.add_command(_command)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line, and give its exit code."""
+    try:
+        given = None if arguments is None else list(arguments)
+        done = haversack_command.main(given, prog_name="haversack", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as empty:
+        note(empty.format_message())
+        return Exit.INVALID
+    except click.ClickException as wrong:
+        note(f"haversack: {_usage(wrong)}")
+        return Exit.INVALID
+    except (click.Abort, KeyboardInterrupt):
+        note("haversack: interrupted")
+        return Exit.INTERRUPTED
+    except HaversackError as wrong:
+        return _failed(wrong)
+    except Exception as wrong:
+        return _unexpected(wrong)
+    return int(done or 0)
+
+
+def _failed(error: HaversackError) -> int:
+    notes = list(getattr(error, "__notes__", []))
+    if isinstance(error, InternalError):
+        notes.append("HAVERSACK_DEBUG=1 shows more")
+    hints = "".join(f" ({hint})" for hint in notes)
+    note(f"haversack: {_one_line(str(error))}{hints}")
+    _trace(error)
+    return of_error(error)
+
+
+def _unexpected(error: Exception) -> int:
+    kind = type(error).__name__
+    note(
+        f"haversack: an error of ours, {kind}: {_one_line(str(error))}; please report it at "
+        f"{ISSUES} with what HAVERSACK_DEBUG=1 prints"
+    )
+    _trace(error)
+    return Exit.FAILED
+
+
+def _usage(error: click.ClickException) -> str:
+    sentence = _one_line(error.format_message()).rstrip(".")
+    ctx = getattr(error, "ctx", None)
+    return f"{sentence}; see {ctx.command_path} --help" if ctx else sentence
+
+
+def _one_line(sentence: str) -> str:
+    return " ".join(sentence.split())
+
+
+def _trace(error: BaseException) -> None:
+    if is_debugging():
+        traceback.print_exception(error)

@@ -1,0 +1,59 @@
+"""``haversack estimate``: what a training run needs on each rank, and whether it fits."""
+
+from typing import Any
+
+import click
+
+from haversack.cli import exits, options
+from haversack.cli.calls import connected, deadline, print_answer
+from haversack.cli.command import AnswerCommand
+from haversack.cli.what_if import WhatIfText
+
+
+@click.command(cls=AnswerCommand, short_help="Will the run fit, and what uses the memory, when?")
+@options.all_of(
+    options.MODEL,
+    options.STATES,
+    options.DEVICES,
+    options.TRAINING,
+    options.RECOMPUTE,
+    options.KERNELS,
+    options.BUDGET,
+    [
+        options.option(
+            "Answer",
+            "--what-if",
+            "what_ifs",
+            field="what_ifs",
+            about="A variation to answer in the same call, such as 'zero=2 microbatch=4'; may be "
+            "repeated.",
+            type=WhatIfText(),
+            multiple=True,
+        )
+    ],
+    options.SERVER,
+    options.VERBOSE,
+)
+def estimate(
+    *, server: str | None, timeout: float | None, as_json: bool, verbose: bool, **run: Any
+) -> int:
+    """Answer what a training run needs on each rank: terms, phases, a peak with its margin.
+
+    The exit code is the verdict: 0 fits, 3 tight, 4 does not fit, 5 unknown.
+
+    \b
+    Examples:
+      haversack estimate --model config.json --gpus 8 --gpu-memory 80GiB \\
+          --zero 3 --seq 8192 --microbatch 1
+      haversack estimate --units units.json --gpus 4 --zero 3
+    """
+    from haversack.requests import estimate_request
+
+    request = estimate_request(**run)
+    with connected(server) as client:
+        answer = client.estimate(request, **deadline(timeout))
+
+    from haversack.cli.render.estimate import draw_estimate
+
+    print_answer(answer, as_json, lambda page: draw_estimate(page, request, answer, verbose))
+    return exits.of_answer(answer)

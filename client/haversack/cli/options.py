@@ -1,0 +1,261 @@
+"""The options of the commands: flags, units and defaults, once."""
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from haversack.cli.option_types import Address, FieldOption, Seconds, UnitsFile, Whole
+from haversack.run import Attention, Optimizer, Precision, Recompute
+from haversack.spelling import names_of
+
+Decorated = Callable[..., Any]
+
+
+def option(section: str, *flags: str, field: str = "", about: str, **keywords: Any) -> Decorated:
+    """Make an option that fills a field; several are parted by spaces."""
+    fields = tuple(field.split())
+    return click.option(
+        *flags, cls=FieldOption, section=section, fields=fields, help=about, **keywords
+    )
+
+
+def all_of(*groups: list[Decorated]) -> Callable[[Decorated], Decorated]:
+    """Put the options of some groups on a command, in their order."""
+
+    def decorate(command: Decorated) -> Decorated:
+        for each in reversed([each for group in groups for each in group]):
+            command = each(command)
+        return command
+
+    return decorate
+
+
+def _one_of(kind: Any) -> str:
+    return ", ".join(names_of(kind))
+
+
+_AXES = {"tp": "tensor", "pp": "pipeline", "cp": "context", "ep": "expert"}
+
+MODEL = [
+    option(
+        "Model",
+        "--model",
+        field="documents",
+        about="Hugging Face config.json of the model, or the folder that holds it; at most 1 MiB. "
+        "Nothing is executed or downloaded.",
+        metavar="CONFIG.json",
+    ),
+]
+
+STATES = [
+    option(
+        "Model",
+        "--units",
+        field="units",
+        about="Modules that are gathered at once, such as "
+        '{"units": [{"name": "a", "parameter_count": 1000}]}.',
+        type=UnitsFile(),
+    ),
+    option(
+        "Model",
+        "--parameter-count",
+        field="parameter_count",
+        about="Number of parameters, where nothing else is known: model states only.",
+        type=Whole(),
+    ),
+    option(
+        "Model",
+        "--state-bytes",
+        field="state_bytes",
+        about="Bytes of parameters, gradients and optimizer state of the whole model, such as "
+        "4GiB,4GiB,8GiB: model states only.",
+        metavar="P,G,O",
+    ),
+]
+
+DEVICES = [
+    option(
+        "Devices",
+        "--gpus",
+        field="parallelism.world_size",
+        about="Number of ranks, one GPU each. Default: 1.",
+        type=Whole(),
+    ),
+    option(
+        "Devices",
+        "--gpu-memory",
+        field="device.memory_bytes",
+        about="Usable bytes of each GPU, such as 80GiB. Without them no verdict is given.",
+        metavar="BYTES",
+    ),
+    option(
+        "Devices",
+        "--zero",
+        field="parallelism.sharding",
+        about="ZeRO stage, 0 to 3, as in the paper: bf16 parameters and gradients, fp32 master "
+        "copy and moments. Default: 0.",
+        type=Whole(),
+        metavar="STAGE",
+    ),
+    option(
+        "Devices",
+        "--fsdp",
+        field="parallelism.sharding",
+        about="FSDP2 (fully_shard): fp32 shards, units gathered in bf16. Not with --zero.",
+        is_flag=True,
+    ),
+    *(
+        option(
+            "Devices",
+            f"--{axis}",
+            field=f"parallelism.{axis}",
+            about=f"Degree of {kind} parallelism. Default: 1.",
+            type=Whole(),
+        )
+        for axis, kind in _AXES.items()
+    ),
+    option(
+        "Devices",
+        "--sequence-parallel",
+        field="parallelism.sequence_parallel",
+        about="Split norms and residuals over the tensor-parallel ranks too.",
+        is_flag=True,
+    ),
+    option(
+        "Devices",
+        "--dp-replicate",
+        field="parallelism.dp_replicate",
+        about="Degree of replicated data parallelism. Default: what follows from the others.",
+        type=Whole(),
+    ),
+    option(
+        "Devices",
+        "--prefetch-units",
+        field="parallelism.prefetch_units",
+        about="Units gathered ahead of the one that runs. Default: 1; with --units 0.",
+        type=Whole(),
+    ),
+]
+
+TRAINING = [
+    option(
+        "Training",
+        "--seq",
+        field="training.seq",
+        about="Tokens of a sequence. Needed for activations.",
+        type=Whole(),
+        metavar="TOKENS",
+    ),
+    option(
+        "Training",
+        "--microbatch",
+        field="training.microbatch",
+        about="Sequences that one forward takes on one rank. Needed for activations.",
+        type=Whole(),
+        metavar="SEQUENCES",
+    ),
+    option(
+        "Training",
+        "--accumulation",
+        field="training.accumulation",
+        about="Microbatches in one optimizer step. Default: 1.",
+        type=Whole(),
+    ),
+    option(
+        "Training",
+        "--precision",
+        field="training.precision",
+        about=f"Recipe of numbers: {_one_of(Precision)}. Default: bf16-fp32-master; with --fsdp "
+        "fp32-bf16-compute.",
+        metavar="NAME",
+    ),
+    option(
+        "Training",
+        "--optimizer",
+        field="training.optimizer",
+        about=f"Optimizer, as far as its memory goes: {_one_of(Optimizer)}. Default: adamw.",
+        metavar="NAME",
+    ),
+    option(
+        "Training",
+        "--attention",
+        field="training.attention",
+        about=f"Attention kernel that the run really uses: {_one_of(Attention)}. Default: flash.",
+        metavar="NAME",
+    ),
+]
+
+RECOMPUTE = [
+    option(
+        "Training",
+        "--recompute",
+        field="training.recompute",
+        about=f"What is recomputed in backward: {_one_of(Recompute)}. Default: none.",
+        metavar="NAME",
+    ),
+]
+
+KERNELS = [
+    option(
+        "Training",
+        "--kernel-profile",
+        field="kernel_profile",
+        about="Constants of a framework and its kernels. Default: hf-eager.",
+        metavar="NAME",
+        default="",
+    ),
+]
+
+BUDGET = [
+    option(
+        "Budget",
+        "--budget",
+        field="budget",
+        about="Bytes that may be used, such as 60GiB; a bare number is bytes. Default: what "
+        "--gpu-memory leaves.",
+        metavar="BYTES",
+    ),
+    option(
+        "Budget",
+        "--budget-kind",
+        field="budget.kind",
+        about="Which bytes the budget limits: allocated (of live tensors) or device (all that "
+        "the GPU shows). Default: allocated.",
+        metavar="NAME",
+    ),
+]
+
+SERVER = [
+    option(
+        "Answer",
+        "--server",
+        field="server",
+        about="Server to ask. Default: one inside this process.",
+        type=Address(),
+    ),
+    option(
+        "Answer",
+        "--timeout",
+        field="timeout",
+        about="Seconds to wait for the answer. Default: the client's own.",
+        type=Seconds(),
+    ),
+    option(
+        "Answer",
+        "--json",
+        "as_json",
+        about="Print the answer as one JSON object on standard output.",
+        is_flag=True,
+    ),
+]
+
+VERBOSE = [
+    option(
+        "Answer",
+        "--verbose",
+        "-v",
+        about="Show all that the answer has: timelines, formulas, sources, conditions.",
+        is_flag=True,
+    ),
+]

@@ -1,0 +1,80 @@
+"""``haversack serve``: checks what can be checked here, then becomes the server's process."""
+
+import os
+import sys
+
+import click
+
+from haversack.cli import options
+from haversack.cli.command import AnswerCommand
+from haversack.cli.option_types import Address, Port, Seconds, Whole
+
+_SERVICE = "haversack_server.service"
+_OPTIONS = [
+    options.option(
+        "Service",
+        "--listen",
+        field="listen",
+        about="Where to answer calls; port 0 picks a free one. Default: HAVERSACK_LISTEN, else "
+        "127.0.0.1:50051.",
+        type=Address(),
+    ),
+    options.option(
+        "Service",
+        "--metrics-port",
+        field="metrics_port",
+        about="Port of /metrics, for Prometheus; 0 picks a free one. Default: "
+        "HAVERSACK_METRICS_PORT, else 9464.",
+        type=Port(),
+    ),
+    options.option(
+        "Service",
+        "--allow",
+        field="allow",
+        about="Dotted prefix of modules that Verify jobs may run, such as mypkg. (with its dot); "
+        "may be repeated. Default: HAVERSACK_ALLOW, else built-in workloads only.",
+        metavar="PREFIX",
+        multiple=True,
+    ),
+    options.option(
+        "Service",
+        "--max-in-flight",
+        field="max_in_flight",
+        about="Calls that may be under way at once; more are told when to come back. Default: "
+        "HAVERSACK_MAX_IN_FLIGHT, else 64.",
+        type=Whole(),
+    ),
+    options.option(
+        "Service",
+        "--grace",
+        field="grace",
+        about="Seconds that running calls may take to finish after SIGTERM. Default: "
+        "HAVERSACK_GRACE, else 20.",
+        type=Seconds(),
+    ),
+]
+
+
+@click.command(cls=AnswerCommand, short_help="Serve Estimate, Plan and Verify over gRPC.")
+@options.all_of(_OPTIONS)
+def serve(allow: tuple[str, ...], **given: str | float | None) -> None:
+    """Serve Estimate, Plan and Verify over gRPC, with health, reflection and metrics.
+
+    Kernels are compiled before the service says that it is ready; SIGTERM drains it.
+
+    \b
+    Example:
+      haversack serve --listen 0.0.0.0:50051 --metrics-port 9464
+    """
+    from haversack import _embedded
+
+    _embedded.server_app()  # on a light install this says which extra is missing
+    arguments = []
+    for name, value in given.items():
+        if value is not None:  # what is not given is the service's to choose
+            arguments += [f"--{name.replace('_', '-')}", str(value)]
+    for prefix in allow:
+        arguments += ["--allow", prefix]
+    sys.stdout.flush()
+    # The service's own process from here on: signals reach it directly.
+    os.execv(sys.executable, [sys.executable, "-m", _SERVICE, *arguments])

@@ -1,0 +1,179 @@
+"""``haversack verify``: does the run with activation checkpointing compute the same thing?"""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from haversack.cli import exits, options
+from haversack.cli.calls import connected, deadline, note, print_answer
+from haversack.cli.command import AnswerCommand
+from haversack.cli.option_types import Seconds, Whole
+from haversack.errors import InternalError
+from haversack.reading import refuse
+
+if TYPE_CHECKING:
+    from haversack import Client
+    from haversack.verify import VerifyEvent, VerifyReport, VerifyRequest
+
+_WORKLOAD = [
+    options.option(
+        "Workload",
+        "--workload",
+        field="workload.name workload.entry_point workload",
+        about="A built-in workload by name, or an entry point package.module:factory that returns "
+        "a haversack.torch.Workload.",
+        metavar="NAME",
+    ),
+    options.option(
+        "Workload",
+        "--args",
+        field="workload.args_json",
+        about="Keyword arguments of the factory, a JSON object such as '{\"layers\": 2}'.",
+        metavar="JSON",
+    ),
+    options.option(
+        "Workload",
+        "--allow",
+        field="allow",
+        about="Dotted prefix of modules that may run, such as mypkg. (with its dot); may be "
+        "repeated. Not with --server: a server's own configuration decides.",
+        metavar="PREFIX",
+        multiple=True,
+    ),
+    options.option(
+        "Workload", "--list", "listing", about="List the built-in workloads.", is_flag=True
+    ),
+]
+_JUDGING = [
+    options.option(
+        "Verdict",
+        "--strict",
+        field="strict",
+        about="Count warnings (side effects, unexpected recompute counts, no memory saved) as "
+        "errors.",
+        is_flag=True,
+    ),
+    options.option(
+        "Verdict",
+        "--waive",
+        field="waivers",
+        about="Facet that may differ, such as buffers; may be repeated. It is reported, and left "
+        "out of the verdict.",
+        metavar="FACET",
+        multiple=True,
+    ),
+]
+_JOB = [
+    options.option(
+        "Job",
+        "--seed",
+        field="seed",
+        about="Seed of torch, python and numpy in every run. Default: 0.",
+        type=Whole(),
+        default=0,
+    ),
+    options.option(
+        "Job",
+        "--device",
+        field="device",
+        about="Device of the job: cpu, cuda:0, ... Default: cpu.",
+        metavar="NAME",
+        default="",
+    ),
+    options.option(
+        "Job",
+        "--deadline",
+        field="limits.deadline_ns",
+        about="Seconds that the job may run before it is killed. Default: 300.",
+        type=Seconds(),
+    ),
+    options.option(
+        "Job",
+        "--job-id",
+        field="job_id",
+        about="Id of the job; the same id attaches to it again. Default: a new one.",
+        metavar="ID",
+        default="",
+    ),
+]
+
+
+@click.command(cls=AnswerCommand, short_help="Does it compute the same with checkpointing?")
+@options.all_of(_WORKLOAD, _JUDGING, _JOB, options.SERVER, options.VERBOSE)
+def verify(
+    *,
+    workload: str | None,
+    allow: tuple[str, ...],
+    listing: bool,
+    server: str | None,
+    timeout: float | None,
+    as_json: bool,
+    verbose: bool,
+    **job: Any,
+) -> int:
+    """Answer whether a run with activation checkpointing computes the same as one without.
+
+    The workload runs plain, plain again and checkpointed, and is compared facet by facet: outputs,
+    gradients, buffers, random state, side effects. The exit code is the verdict: 0 equivalent,
+    4 different, 5 inconclusive, 1 failed. Progress goes to standard error.
+
+    \b
+    Examples:
+      haversack verify --list
+      haversack verify --workload gpt2-tiny
+      haversack verify --workload mypkg.models:build \\
+          --args '{"layers": 2}' --allow mypkg.
+    """
+    if allow and server is not None:
+        refuse("leave it out with --server: the server's own configuration decides", "allow")
+    if listing:
+        return _list(server, timeout, as_json)
+    if workload is None:
+        refuse("no workload; name one that --list shows, or package.module:factory", "workload")
+    from haversack.requests import verify_request
+
+    request = verify_request(workload=workload, **job)
+    with connected(server, allow) as client:
+        report = _follow(client, request, timeout)
+
+    from haversack.cli.render.verify import draw_report
+
+    print_answer(report, as_json, lambda page: draw_report(page, report, verbose))
+    return exits.of_answer(report)
+
+
+def _list(server: str | None, timeout: float | None, as_json: bool) -> int:
+    with connected(server) as client:
+        answer = client.list_workloads(**deadline(timeout))
+
+    from haversack.cli.render.verify import draw_workloads
+
+    print_answer(answer, as_json, lambda page: draw_workloads(page, answer))
+    return exits.Exit.OK
+
+
+def _follow(client: "Client", request: "VerifyRequest", timeout: float | None) -> "VerifyReport":
+    """Tell the progress of a job until its report; leaving early stops the job."""
+    job_id = ""
+    try:
+        for event in client.verify_events(request, **deadline(timeout)):
+            job_id = event.job_id
+            if event.report is not None:
+                return event.report
+            note(f"haversack: {_progress(event)}")
+    except KeyboardInterrupt:
+        if job_id:
+            client.cancel_verify(job_id)
+        raise
+    raise InternalError("the job's events ended without a report; ask again with its --job-id")
+
+
+def _progress(event: "VerifyEvent") -> str:
+    """Tell an event in a few words."""
+    if event.queued is not None:
+        before = f"{event.queued.position} before it" if event.queued.position else "it is next"
+        return f"job {event.job_id} waits for {event.queued.device}, {before}"
+    if event.running is not None:
+        return f"job {event.job_id} runs on {event.running.device}"
+    assert event.progress is not None
+    return f"{event.progress.stage} done, {event.progress.completed} of {event.progress.total}"

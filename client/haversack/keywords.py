@@ -1,0 +1,81 @@
+"""The keywords of requests, once: for the clients' short forms, the builders, the command line."""
+
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from typing import Any, TypedDict
+
+from haversack.plan import Plan
+from haversack.run import (
+    Attention,
+    Budget,
+    BytesKind,
+    Optimizer,
+    Precision,
+    Recompute,
+    StateBytes,
+    Unit,
+)
+from haversack.spelling import Size
+from haversack.verify import Facet, VerifyPlan, VerifySchedule
+
+Model = str | PathLike[str] | Mapping[str, Any]
+
+
+class RunOptions(TypedDict, total=False):
+    """Keywords of a training run. Sizes are bytes, or text such as "80GiB"; names are lower case.
+
+    ``model`` is the path of a Hugging Face config.json, its folder, or the parsed mapping.
+    """
+
+    model: Model | None
+    units: Sequence[Unit | Mapping[str, Any]] | None
+    parameter_count: int | None
+    state_bytes: StateBytes | str | Sequence[Size] | None
+    gpus: int | None
+    gpu_memory: Size | None
+    zero: int | None
+    fsdp: bool
+    tp: int | None
+    pp: int | None
+    cp: int | None
+    ep: int | None
+    sequence_parallel: bool
+    dp_replicate: int | None
+    prefetch_units: int | None
+    seq: int | None
+    microbatch: int | None
+    accumulation: int | None
+    precision: Precision | str | None
+    optimizer: Optimizer | str | None
+    attention: Attention | str | None
+    recompute: Recompute | str | None
+    kernel_profile: str
+    budget: Budget | Size | None
+    budget_kind: BytesKind | str | None
+
+
+class VerifyOptions(TypedDict, total=False):
+    """Keywords of a Verify job, beside the workload; what is not given keeps the noun's default.
+
+    ``deadline`` is in seconds, ``memory`` in bytes or text such as "4GiB"; ``args`` are the
+    factory's keyword arguments, as a mapping or as the text of a JSON object.
+    """
+
+    args: Mapping[str, Any] | str | None
+    seed: int
+    device: str
+    strict: bool
+    waive: Sequence[Facet | str]
+    deadline: float | None
+    memory: Size | None
+    job_id: str
+    use_reentrant: bool
+    early_stop: bool | None
+    preserve_rng_state: bool | None
+    determinism_check: str
+    schedule: VerifySchedule | str | None
+    threads: int | None
+    deterministic_algorithms: bool
+    keep_after_disconnect: bool
+    regions: Sequence[str]
+    plan: Plan | VerifyPlan | None

@@ -1,0 +1,188 @@
+"""Requests from keywords that people use: model="config.json", gpu_memory="80GiB", zero=3.
+
+Knows the requests as wholes: candidates, variations, Verify jobs. Knows nothing of ranges and
+combinations, which the nouns check, nor of the fields of a run, which ``run_fields`` makes.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar, Unpack
+
+from haversack import reading, spelling
+from haversack.errors import InvalidRequestError, Violation
+from haversack.estimate import EstimateRequest, WhatIf
+from haversack.keywords import RunOptions, VerifyOptions
+from haversack.plan import Candidates, Plan, PlanRequest, RecomputeCandidates
+from haversack.reading import refuse
+from haversack.run import BlockAction, WorkloadReference
+from haversack.run_fields import json_of, run_fields
+from haversack.verify import Facet, VerifyLimits, VerifyPlan, VerifyRequest, VerifySchedule
+
+Columns = Mapping[str, Any]
+Part = TypeVar("Part")
+
+# A variation has the subject, the kernel profile and the budget of its request.
+_VARIED = [
+    keyword
+    for keyword in RunOptions.__annotations__
+    if keyword
+    not in (
+        "model", "units", "parameter_count", "state_bytes",
+        "kernel_profile", "budget", "budget_kind",
+    )
+]  # fmt: skip
+
+
+def estimate_request(
+    *,
+    what_ifs: Sequence[WhatIf | Mapping[str, Any]] = (),
+    actions: Sequence[BlockAction] = (),
+    **run: Unpack[RunOptions],
+) -> EstimateRequest:
+    """Build the request for an estimate.
+
+    A variation of ``what_ifs`` is a mapping with a ``name`` and the keywords that it changes.
+    ``actions`` are a plan's, to see what the planned run needs.
+    """
+    _refuse_unknown("estimate_request", run, RunOptions)
+    fields = run_fields(run, actions=tuple(actions))
+    variations = [_what_if(f"what_ifs[{place}]", given) for place, given in enumerate(what_ifs)]
+    return EstimateRequest(**fields, what_ifs=tuple(variations))
+
+
+def plan_request(
+    *,
+    candidates: Candidates | Columns | None = None,
+    recompute_candidates: RecomputeCandidates | Columns | None = None,
+    fit_expected: bool = False,
+    frontier_points: int | None = None,
+    state_limit: int | None = None,
+    **run: Unpack[RunOptions],
+) -> PlanRequest:
+    """Build the request for a plan, of a model or of independent candidates given as columns."""
+    _refuse_unknown("plan_request", run, RunOptions)
+    return PlanRequest(
+        **run_fields(run),
+        candidates=_candidates(candidates),
+        recompute_candidates=_recompute_candidates(recompute_candidates),
+        fit_expected=spelling.flag(fit_expected, "fit_expected"),
+        frontier_points=frontier_points,
+        state_limit=state_limit,
+    )
+
+
+def verify_request(*, workload: str, **options: Unpack[VerifyOptions]) -> VerifyRequest:
+    """Build the request for a Verify job of a built-in workload, or of "package.module:factory"."""
+    _refuse_unknown("verify_request", options, VerifyOptions)
+    given: dict[str, Any] = dict(options)
+    name = spelling.text(workload, "workload.name")
+    reference = WorkloadReference(
+        **{"entry_point" if ":" in name else "name": name},
+        args_json=_args_json(given.pop("args", None)),
+    )
+    limits = VerifyLimits(
+        deadline_ns=_nanoseconds(given.pop("deadline", None), "limits.deadline_ns"),
+        memory_bytes=spelling.size(given.pop("memory", None), "limits.memory_bytes"),
+    )
+    waived = spelling.sequence(given.pop("waive", ()), "waivers")
+    schedule = spelling.named(VerifySchedule, given.pop("schedule", None), "schedule")
+    return VerifyRequest(
+        workload=reference,
+        limits=limits,
+        waivers=tuple(_facet(f"waivers[{place}]", facet) for place, facet in enumerate(waived)),
+        schedule=schedule,
+        regions=spelling.sequence(given.pop("regions", ()), "regions"),
+        plan=_verify_plan(given.pop("plan", None)),
+        **given,
+    )
+
+
+def _what_if(path: str, given: WhatIf | Mapping[str, Any]) -> WhatIf:
+    """Make a variation; fields that are wrong are named with its place."""
+    if isinstance(given, WhatIf):
+        return given
+    changes = spelling.table(
+        given, path, others=("name", *_VARIED), example='{"name": "ZeRO-2", "zero": 2}'
+    )
+    name = spelling.text(changes.pop("name", ""), f"{path}.name")
+    run: RunOptions = changes  # type: ignore[assignment] # the keys were checked
+    try:
+        parts = run_fields(run)
+    except InvalidRequestError as wrong:
+        placed = [Violation(f"{path}.{each.field}", each.description) for each in wrong.violations]
+        raise InvalidRequestError(violations=placed) from wrong
+    return WhatIf(
+        name=name,
+        training=_unless_empty(parts["training"]),
+        parallelism=_unless_empty(parts["parallelism"]),
+        device=_unless_empty(parts["device"]),
+    )
+
+
+def _unless_empty(part: Part) -> Part | None:
+    return None if part == type(part)() else part
+
+
+def _candidates(given: Candidates | Columns | None) -> Candidates | None:
+    if given is None or isinstance(given, Candidates):
+        return given
+    example = '{"size_bytes": [3, 2, 2], "gain": [5, 3, 3]}'
+    return Candidates(**_columns("candidates", given, example, single="fixed_bytes"))
+
+
+def _recompute_candidates(
+    given: RecomputeCandidates | Columns | None,
+) -> RecomputeCandidates | None:
+    if given is None or isinstance(given, RecomputeCandidates):
+        return given
+    example = '{"freed_bytes": [3, 2, 2], "added_ns": [5, 3, 3]}'
+    return RecomputeCandidates(
+        **_columns("recompute_candidates", given, example, single="used_bytes")
+    )
+
+
+def _columns(path: str, given: object, example: str, *, single: str) -> dict[str, Any]:
+    """Read a table whose columns are lists, beside one single figure."""
+    needed = tuple(json.loads(example))
+    table = spelling.table(given, path, needed=needed, others=("names", single), example=example)
+    for key in table.keys() - {single}:
+        table[key] = spelling.sequence(table[key], f"{path}.{key}")
+    for place, name in enumerate(table.get("names", ())):
+        spelling.text(name, f"{path}.names[{place}]")
+    return table
+
+
+def _args_json(args: Mapping[str, Any] | str | None) -> str:
+    field = "workload.args_json"
+    if args is None:
+        return ""
+    if isinstance(args, Mapping):
+        return json_of(args, field)
+    written = spelling.text(args, field)
+    reading.parse_object(written, field=field, example='{"layers": 2}')
+    return written
+
+
+def _facet(path: str, given: Facet | str) -> Facet:
+    return given if isinstance(given, Facet) else Facet.named(str(given), field=path)
+
+
+def _nanoseconds(seconds: float | None, field: str) -> int | None:
+    if seconds is None:
+        return None
+    if type(seconds) not in (int, float) or not 0 < seconds < 10**9:
+        refuse(f"{seconds!r} is not a number of seconds above 0, such as 60", field)
+    return round(seconds * 10**9) or 1
+
+
+def _verify_plan(plan: Plan | VerifyPlan | None) -> VerifyPlan | None:
+    if plan is None or isinstance(plan, VerifyPlan):
+        return plan
+    return VerifyPlan(actions=plan.actions, predicted_peak_bytes=plan.predicted_peak_bytes)
+
+
+def _refuse_unknown(function: str, given: Mapping[str, Any], known: type) -> None:
+    # What Python does itself where keywords are spelled out; Unpack is for type checkers only.
+    for keyword in given:
+        if keyword not in known.__annotations__:
+            raise TypeError(f"{function}() got an unexpected keyword argument {keyword!r}")

@@ -1,0 +1,86 @@
+"""One Verify job as its callers see it: events from the first on, and its end.
+
+Knows nothing of processes; ``jobs`` runs it.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from haversack.errors import HaversackError, InternalError
+from haversack.verify import FailureReason, JobState, VerifyEvent, VerifyReport, VerifyRequest
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """Keeps the events of a job, and hands them to everybody who listens."""
+
+    job_id: str
+    request: VerifyRequest
+    state: JobState = JobState.QUEUED
+    report: VerifyReport | None = None
+    fault: HaversackError | None = None
+    abandoned: Callable[[], object] = lambda: None
+    _events: list[VerifyEvent] = field(default_factory=list)
+    _listeners: int = 0
+    _news: asyncio.Event = field(default_factory=asyncio.Event)
+    _start_ns: int = field(default_factory=time.monotonic_ns)
+
+    @property
+    def device(self) -> str:
+        """The device that it runs on."""
+        return self.request.device or "cpu"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing follows."""
+        return self.report is not None or self.fault is not None
+
+    async def events(self) -> AsyncIterator[VerifyEvent]:
+        """Give every event from the first on; the report is the last.
+
+        A job that nobody listens to any more is cancelled, unless its request keeps it.
+        """
+        self._listeners += 1
+        try:
+            async for event in self._follow():
+                yield event
+        finally:
+            self._listeners -= 1
+            if not (self.is_over or self._listeners or self.request.keep_after_disconnect):
+                self.abandoned()
+
+    async def _follow(self) -> AsyncIterator[VerifyEvent]:
+        given = 0
+        while True:
+            news = self._news
+            while given < len(self._events):
+                given += 1
+                yield self._events[given - 1]
+            if self.fault is not None:
+                raise self.fault
+            if self.report is not None:
+                return
+            await news.wait()
+
+    def emit(self, **event: Any) -> None:
+        """Tell those who listen; ``event`` is one field of VerifyEvent."""
+        elapsed_ns = time.monotonic_ns() - self._start_ns
+        self._events.append(VerifyEvent(job_id=self.job_id, elapsed_ns=elapsed_ns, **event))
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+
+    def finish(self, report: VerifyReport) -> None:
+        """End the job with its report."""
+        cancelled = report.failure and report.failure.reason is FailureReason.CANCELLED
+        self.state = JobState.CANCELLED if cancelled else JobState.FINISHED
+        self.report = report
+        self.emit(report=report)
+
+    def fail(self, fault: BaseException) -> None:
+        """End the job without a report, by a fault of the server's own."""
+        self.state = JobState.FINISHED
+        self.fault = InternalError(f"job {self.job_id} ended by a fault of the server: {fault!r}")
+        self._news.set()

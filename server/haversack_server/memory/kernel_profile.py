@@ -1,0 +1,127 @@
+"""The constants of a framework and its kernels: what each operation keeps, with a source for each.
+
+A profile is package data, ``profiles/NAME.json``: a list of constants, each with its value, unit,
+source and how sure it is. A profile may be ``based_on`` another and state only what differs.
+Knows nothing of architectures or of how the constants are used.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType
+from typing import Any
+
+from haversack.errors import InvalidRequestError
+
+FIELD = "kernel_profile"
+PACKAGE = "haversack_server.memory"
+
+
+class RmsNormKernel(StrEnum):
+    """Which RMSNorm runs: a chain of Python operations, PyTorch's composite, or a fused kernel."""
+
+    PYTHON = "python"
+    COMPOSITE = "composite"
+    FUSED = "fused"
+
+
+class EagerMask(StrEnum):
+    """How eager attention applies its causal mask: added to the scores, or filled where true."""
+
+    ADDITIVE = "additive"
+    FILL = "fill"
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """One constant as the profile states it; ``how_sure``: measured, read, derived or assumed."""
+
+    value: Any
+    unit: str
+    source: str
+    how_sure: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelProfile:
+    """The constants by name; ``constants`` has unit and source of each, under the same name.
+
+    None stands for the width of the compute dtype.
+    """
+
+    name: str
+    title: str
+    rms_norm: RmsNormKernel
+    layer_norm_statistic_bytes: int | None
+    dropout_mask_bytes: int | None
+    flash_logsumexp_bytes: int
+    flash_repeats_kv: bool
+    sdpa_repeats_kv: bool
+    sdpa_repeats_kv_under_mask: bool
+    eager_mask: EagerMask
+    eager_mask_bytes: int
+    eager_softmax_upcast: bool
+    eager_scales_scores: bool
+    sequence_parallel_keeps_gathered: bool
+    tensor_parallel_splits_logits: bool
+    logit_upcast_bytes: int
+    logit_saved_bytes: int
+    logit_gradient_bytes: int
+    logits_held_by_caller: bool
+    reserved_over_allocated_permille: int
+    reserved_over_allocated_high_permille: int
+    cuda_context_bytes: int
+    communicator_bytes: int
+    workspace_bytes: int
+    margin_permille: int
+    constants: Mapping[str, Constant] = field(default_factory=dict, compare=False, repr=False)
+
+    def constant(self, name: str) -> Constant:
+        """Return one constant with its unit and source, for the ledger's ``source``."""
+        return self.constants[name]
+
+
+_ENUMS: Mapping[str, type[StrEnum]] = MappingProxyType(
+    {"rms_norm": RmsNormKernel, "eager_mask": EagerMask}
+)
+
+
+@cache
+def names() -> tuple[str, ...]:
+    """Return the names of the profiles that ship with the package."""
+    folder = files(PACKAGE) / "profiles"
+    return tuple(
+        sorted(row.name.removesuffix(".json") for row in folder.iterdir() if row.name[0] != ".")
+    )
+
+
+@cache
+def load(name: str) -> KernelProfile:
+    """Load one profile; an unknown name is an InvalidRequestError that lists the known ones."""
+    if name not in names():
+        raise InvalidRequestError(
+            f"kernel_profile {name!r} is not known; use one of {', '.join(names())}", field=FIELD
+        )
+    title, constants = _read(name)
+    values: dict[str, Any] = {
+        key: _ENUMS[key](row.value) if key in _ENUMS else row.value
+        for key, row in constants.items()
+    }
+    return KernelProfile(name=name, title=title, constants=constants, **values)
+
+
+def _read(name: str) -> tuple[str, Mapping[str, Constant]]:
+    """Read a profile's title and its constants, those of the profile it is based on included."""
+    text = (files(PACKAGE) / "profiles" / f"{name}.json").read_text(encoding="utf-8")
+    document = json.loads(text)
+    merged: dict[str, Constant] = {}
+    if "based_on" in document:
+        merged.update(_read(document["based_on"])[1])
+    merged.update({key: Constant(**row) for key, row in document["constants"].items()})
+    known = {row.name for row in fields(KernelProfile)} - {"name", "title", "constants"}
+    if merged.keys() != known:
+        raise ValueError(f"profile {name}: {sorted(merged.keys() ^ known)} missing or unknown")
+    return document["title"], MappingProxyType(merged)

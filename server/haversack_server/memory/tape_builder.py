@@ -1,0 +1,172 @@
+"""Writing a tape: names made unique, sizes in rows and columns, what Python frames hold.
+
+Knows bytes per element and how a matrix product, a view and an elementwise kernel behave under
+autograd. Knows nothing of norms, attention or families.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+from haversack_server.memory.tape import Operation, Storage, Tape
+
+
+class TapeBuilder:
+    """Collects operations in forward order; methods return the name of the storage they write.
+
+    ``itemsize`` is the bytes of one element in the compute dtype.
+    """
+
+    def __init__(self, name: str, itemsize: int, input_bytes: int) -> None:
+        self.name = name
+        self.itemsize = itemsize
+        self.scope = ""
+        self._storages: dict[str, Storage] = {}
+        self._operations: list[Operation] = []
+        self._bases: dict[str, str] = {}  # a view -> the storage that it shows
+        self.input = self.storage("input", input_bytes)
+
+    def storage(self, name: str, size_bytes: int, gradient_bytes: int | None = None) -> str:
+        """Declare a storage; its gradient is as large as itself unless said otherwise."""
+        unique = f"{name} #{len(self._storages)}"
+        gradient = size_bytes if gradient_bytes is None else gradient_bytes
+        self._storages[unique] = Storage(unique, size_bytes, gradient)
+        return unique
+
+    def size(self, name: str) -> int:
+        """Return the bytes of a storage, or of what a view shows."""
+        row = self._storages[name]
+        return row.gradient_bytes if name in self._bases else row.size_bytes
+
+    def _base(self, name: str) -> str:
+        return self._bases.get(name, name)
+
+    def add(
+        self,
+        name: str,
+        reads: Sequence[str] = (),
+        writes: Sequence[str] = (),
+        saves: Sequence[str] = (),
+        *,
+        passes_gradient: bool = False,
+        backward_scratch_bytes: int = 0,
+        forward_scratch_bytes: int = 0,
+        flops: int = 0,
+        parameter_bytes: int = 0,
+    ) -> None:
+        """Append one operation; it moves what it reads, what it writes, and its parameters."""
+        self._operations.append(
+            Operation(
+                name=f"{name} @{len(self._operations)}",
+                reads=tuple(reads),
+                writes=tuple(writes),
+                saves=tuple(map(self._base, saves)),
+                holds=tuple(map(self._base, reads)),
+                passes_gradient=passes_gradient,
+                backward_scratch_bytes=backward_scratch_bytes,
+                forward_scratch_bytes=forward_scratch_bytes,
+                flops=flops,
+                moved_bytes=parameter_bytes + sum(map(self.size, (*reads, *writes))),
+                scope=self.scope,
+            )
+        )
+
+    def apply(
+        self,
+        name: str,
+        reads: Sequence[str],
+        size_bytes: int,
+        saves: Sequence[str] = (),
+        *,
+        backward_scratch_bytes: int = 0,
+        saves_result: bool = False,
+    ) -> str:
+        """Append an elementwise kernel or a reduction with one result of ``size_bytes``."""
+        result = self.storage(name, size_bytes)
+        kept = (*saves, result) if saves_result else saves
+        self.add(name, reads, [result], kept, backward_scratch_bytes=backward_scratch_bytes)
+        return result
+
+    def passing(self, name: str, reads: Sequence[str], size_bytes: int) -> str:
+        """Append a kernel whose backward hands the gradient on: a sum, a copy, a collective."""
+        result = self.storage(name, size_bytes)
+        self.add(name, reads, [result], passes_gradient=True)
+        return result
+
+    def view(self, name: str, source: str, size_bytes: int, *, copies_gradient: bool) -> str:
+        """Append a view of ``size_bytes``; its gradient may need a copy to fit the source."""
+        result = self.storage(name, 0, size_bytes)
+        self._bases[result] = self._base(source)
+        self._operations.append(
+            Operation(
+                name=f"{name} @{len(self._operations)}",
+                reads=(source,),
+                writes=(result,),
+                holds=(self._base(source),),
+                passes_gradient=not copies_gradient,
+                scope=self.scope,
+            )
+        )
+        return result
+
+    def keep(self, name: str) -> None:
+        """Let the last operation save one more storage."""
+        last = self._operations[-1]
+        self._operations[-1] = replace(last, saves=(*last.saves, name), holds=(*last.holds, name))
+
+    def split(self, name: str, source: str, names: Sequence[str]) -> tuple[str, ...]:
+        """Append a split into equal views; their gradients are joined in a new storage."""
+        size_bytes = self.size(source) // len(names)
+        views = tuple(self.storage(row, 0, size_bytes) for row in names)
+        self._bases.update(dict.fromkeys(views, self._base(source)))
+        self._operations.append(
+            Operation(
+                name=f"{name} @{len(self._operations)}",
+                reads=(source,),
+                writes=views,
+                holds=(self._base(source),),
+                scope=self.scope,
+            )
+        )
+        return views
+
+    def linear(
+        self, name: str, source: str, rows: int, inputs: int, outputs: int, *, saved: str = ""
+    ) -> str:
+        """Append ``rows x inputs`` times ``inputs x outputs``; the input is saved, or ``saved``."""
+        result = self.storage(name, rows * outputs * self.itemsize)
+        self.add(
+            name,
+            [source],
+            [result],
+            [saved or source],
+            # What stands in for the input is made into it again.
+            backward_scratch_bytes=self.size(source) if saved else 0,
+            flops=2 * rows * inputs * outputs,
+            parameter_bytes=inputs * outputs * self.itemsize,
+        )
+        return result
+
+    @contextmanager
+    def frame(self) -> Iterator[list[str]]:
+        """Hold what is put into the list until the frame ends, as local variables do."""
+        held: list[str] = []
+        yield held
+        self.hold(held)
+
+    def hold(self, names: Sequence[str]) -> None:
+        """Keep storages alive up to here."""
+        if names:
+            number = len(self._operations)
+            held = tuple(map(self._base, names))
+            self._operations.append(Operation(name=f"hold @{number}", holds=held))
+
+    def build(self, output: str) -> Tape:
+        """Return the tape, with its output."""
+        return Tape(
+            name=self.name,
+            input=self.input,
+            output=output,
+            storages=self._storages,
+            operations=tuple(self._operations),
+        )

@@ -1,0 +1,156 @@
+"""The server's end of a job's process: its channel, its exit status, its death.
+
+Knows sockets, signals and how ``python -m haversack_server.worker`` is started; knows nothing of
+what a job does, and imports no torch.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import IO, Any
+
+from haversack import verify
+from haversack_server.verify import frames
+
+_END_S = 5.0
+_LAST_WORDS_S = 0.5
+_TAIL_BYTES = 4096
+_ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+class NotStartedError(Exception):
+    """A worker did not start, or ended before it could fork."""
+
+
+@dataclass(slots=True)
+class Process:
+    """A job's process. ``ended`` gets its exit status, or None where nobody knows it."""
+
+    pid: int
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    ended: "asyncio.Future[int | None]"
+
+    @classmethod
+    async def connected(
+        cls, pid: int, channel: socket.socket, ended: "asyncio.Future[int | None]"
+    ) -> "Process":
+        """Take over the server's end of a channel."""
+        reader, writer = await asyncio.open_unix_connection(sock=channel)
+        return cls(pid, reader, writer, ended)
+
+    async def send(self, message: Mapping[str, Any]) -> None:
+        """Send a frame; a process that is gone takes none."""
+        with contextlib.suppress(ConnectionError):
+            self.writer.write(frames.pack(message))
+            await self.writer.drain()
+
+    async def receive(self) -> dict[str, Any] | None:
+        """Receive a frame; None once the process has ended or closed its end."""
+        reading = asyncio.ensure_future(read_frame(self.reader))
+        try:
+            await asyncio.wait((reading, self.ended), return_when=asyncio.FIRST_COMPLETED)
+            if not reading.done():
+                # Its last words may be on the way; but what it left behind may keep the channel
+                # open for ever.
+                await asyncio.wait((reading,), timeout=_LAST_WORDS_S)
+            return reading.result() if reading.done() else None
+        finally:
+            reading.cancel()
+
+    async def status(self) -> int | None:
+        """Wait for the exit status; None where nobody knows it."""
+        await asyncio.wait((self.ended,), timeout=_END_S)
+        return self.ended.result() if self.ended.done() else None
+
+    async def close(self) -> None:
+        """Kill it and its group unless it ended, wait for its end, close the channel."""
+        if not self.ended.done():
+            kill_group(self.pid)
+        await self.status()
+        self.writer.close()
+        with contextlib.suppress(ConnectionError):
+            await self.writer.wait_closed()
+
+
+def kill_group(pid: int) -> None:
+    """Kill a process that leads a group, and the group."""
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except ProcessLookupError:  # it does not lead one yet, or has just ended
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+async def read_frame(reader: asyncio.StreamReader) -> dict[str, Any] | None:
+    """Read a frame; None where the other end closed or was killed, inside a frame too."""
+    try:
+        size = frames.body_size(await reader.readexactly(frames.HEADER_BYTES))
+        return frames.unpack(await reader.readexactly(size))
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None
+
+
+async def start_afresh(limits: Mapping[str, Any], gpu: str) -> Process:
+    """Start a process for one job that sees one GPU, or none if ``gpu`` is empty."""
+    ours, theirs = socket.socketpair()
+    arguments = ["--job-fd", str(theirs.fileno()), "--limits", json.dumps(limits)]
+    with theirs:
+        popen = start_worker(arguments, theirs, pathlib.Path(limits["scratch"]), gpu=gpu)
+    ended: asyncio.Future[int | None] = asyncio.ensure_future(asyncio.to_thread(popen.wait))
+    return await Process.connected(popen.pid, ours, ended)
+
+
+def start_worker(
+    arguments: list[str],
+    inherited: socket.socket,
+    folder: pathlib.Path,
+    *,
+    gpu: str = "",
+    output: IO[bytes] | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start the worker program in a session of its own; it inherits one socket and nothing else."""
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "haversack_server.worker", *arguments],
+        pass_fds=[inherited.fileno()],
+        cwd=folder,
+        env=_environment(gpu),
+        stdin=subprocess.DEVNULL,
+        stdout=output or subprocess.DEVNULL,
+        stderr=output or subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def _environment(gpu: str) -> dict[str, str]:
+    """Give the worker's variables: none of ours, since they may hold secrets."""
+    kept = {n: value for n, value in os.environ.items() if not n.startswith("HAVERSACK_")}
+    # The worker finds the packages where this process did, installed or not; its folder is another.
+    ours = [str(pathlib.Path(file).parents[1]) for file in (__file__, verify.__file__)]
+    given = [part for part in kept.get("PYTHONPATH", "").split(os.pathsep) if part]
+    path = [str(pathlib.Path(folder).resolve()) for folder in [*ours, *given]]
+    return {
+        **kept,
+        **dict.fromkeys(_ONE_THREAD, "1"),
+        "PYTHONPATH": os.pathsep.join(dict.fromkeys(path)),
+        "PYTHONHASHSEED": "0",
+        "CUDA_VISIBLE_DEVICES": gpu,
+    }
+
+
+def tail(output: pathlib.Path) -> str:
+    """Read the last 4 KiB of a file; empty where there is none."""
+    try:
+        with output.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            return file.read(_TAIL_BYTES).decode(errors="replace")
+    except FileNotFoundError:
+        return ""

@@ -1,0 +1,1 @@
+"""The only part of the server that speaks gRPC: servicer, interceptors, process."""

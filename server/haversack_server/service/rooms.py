@@ -1,0 +1,42 @@
+"""The doors to the rooms behind the service. Each is imported when it is first used.
+
+So a server inside a caller's process is up before it has paid for what it may never be asked.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from haversack.estimate import Estimate, EstimateRequest
+from haversack.plan import Plan, PlanRequest
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+def _estimate(request: EstimateRequest) -> Estimate:
+    from haversack_server.estimate.answer import estimate
+
+    return estimate(request)
+
+
+def _plan(request: PlanRequest, cancel: "NDArray[np.uint8]") -> Plan:
+    from haversack_server.plan.answer import plan
+
+    return plan(request, cancel)
+
+
+def _warm() -> None:
+    from haversack_server.plan.warmup import warm
+
+    warm()
+
+
+@dataclass(frozen=True, slots=True)
+class Rooms:
+    """What answers: functions of nouns, which run in threads. A plan ends once told to."""
+
+    estimate: Callable[[EstimateRequest], Estimate] = _estimate
+    plan: "Callable[[PlanRequest, NDArray[np.uint8]], Plan]" = _plan
+    warm: Callable[[], None] = _warm

@@ -1,0 +1,118 @@
+"""The five calls: read the noun, ask the room, write the message.
+
+Knows no rule of any room, and no status: what a room raises is for the interceptors.
+"""
+
+import hashlib
+import time
+from contextlib import aclosing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import grpc.aio
+from google.protobuf.message import Message
+
+from haversack import wire
+from haversack.estimate import EstimateRequest
+from haversack.plan import PlanRequest
+from haversack.v1 import estimate_pb2, plan_pb2, verify_pb2
+from haversack.v1.service_pb2_grpc import HaversackServiceServicer
+from haversack.verify import (
+    CancelVerifyRequest,
+    CancelVerifyResponse,
+    ListWorkloadsResponse,
+    VerifyRequest,
+)
+from haversack_server.jobs import JobRunner
+from haversack_server.service.metrics import Metrics
+from haversack_server.service.rooms import Rooms
+from haversack_server.service.threads import Threads
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+ESTIMATE_THREADS = 2  # of their own: an estimate does not wait behind a minute's solve
+
+
+class Servicer(HaversackServiceServicer):
+    """Answers the calls of one server."""
+
+    def __init__(
+        self, rooms: Rooms, jobs: JobRunner, metrics: Metrics, solver_threads: int
+    ) -> None:
+        self._rooms = rooms
+        self._jobs = jobs
+        self._metrics = metrics
+        self._estimates = Threads("haversack-estimate", ESTIMATE_THREADS)
+        self._solves = Threads("haversack-solve", solver_threads)
+
+    async def warm(self) -> None:
+        """Compile the kernels, in the thread that will run them."""
+        await self._solves.run(self._rooms.warm)
+
+    async def close(self) -> None:
+        """Wait for what still runs."""
+        await self._estimates.close()
+        await self._solves.close()
+
+    async def Estimate(
+        self, request: estimate_pb2.EstimateRequest, context: Context
+    ) -> estimate_pb2.EstimateResponse:
+        """Answer what a training run needs on each rank."""
+        return await self._estimates.run(lambda: self._estimate(request))
+
+    async def Plan(self, request: plan_pb2.PlanRequest, context: Context) -> plan_pb2.PlanResponse:
+        """Answer what to save and what to recompute; the solver ends with the call."""
+        import numpy as np  # an estimate needs none
+
+        cancel = np.zeros(1, np.uint8)
+        return await self._solves.run(
+            lambda: self._plan(request, cancel), stop=lambda: cancel.fill(1)
+        )
+
+    # A coroutine that writes its responses, as ``around`` says.
+    async def Verify(  # type: ignore[override]
+        self, request: verify_pb2.VerifyRequest, context: Context
+    ) -> None:
+        """Stream the events of a job, from its first on."""
+        job = self._jobs.submit(wire.from_message(VerifyRequest, request))
+        # Closed with the call, however it ends: that is how the job learns that nobody listens.
+        async with aclosing(job.events()) as events:  # type: ignore[type-var]
+            async for event in events:
+                await context.write(wire.to_message(event, verify_pb2.VerifyResponse()))
+
+    async def CancelVerify(
+        self, request: verify_pb2.CancelVerifyRequest, context: Context
+    ) -> verify_pb2.CancelVerifyResponse:
+        """Stop a job, and tell where it stands."""
+        job_id = wire.from_message(CancelVerifyRequest, request).job_id
+        answer = CancelVerifyResponse(state=await self._jobs.cancel(job_id))
+        return wire.to_message(answer, verify_pb2.CancelVerifyResponse())
+
+    async def ListWorkloads(
+        self, request: verify_pb2.ListWorkloadsRequest, context: Context
+    ) -> verify_pb2.ListWorkloadsResponse:
+        """List the built-in workloads."""
+        answer = ListWorkloadsResponse(workloads=self._jobs.workloads())
+        return wire.to_message(answer, verify_pb2.ListWorkloadsResponse())
+
+    def _estimate(self, request: estimate_pb2.EstimateRequest) -> estimate_pb2.EstimateResponse:
+        answer = self._rooms.estimate(wire.from_message(EstimateRequest, request))
+        answer = replace(answer, request_digest=_digest(request))
+        return wire.to_message(answer, estimate_pb2.EstimateResponse())
+
+    def _plan(
+        self, request: plan_pb2.PlanRequest, cancel: "NDArray[np.uint8]"
+    ) -> plan_pb2.PlanResponse:
+        noun = wire.from_message(PlanRequest, request)
+        started_at = time.perf_counter()
+        answer = self._rooms.plan(noun, cancel)
+        self._metrics.solve.labels(answer.solver).observe(time.perf_counter() - started_at)
+        answer = replace(answer, request_digest=_digest(request))
+        return wire.to_message(answer, plan_pb2.PlanResponse())
+
+
+def _digest(request: Message) -> str:
+    return hashlib.sha256(request.SerializeToString(deterministic=True)).hexdigest()

@@ -1,0 +1,139 @@
+"""What an operator may set: the command line, with the environment as its default.
+
+Knows the names, the ranges and the defaults; nothing of how they are used.
+"""
+
+import argparse
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from haversack.errors import InvalidRequestError, Violation, check
+
+LARGEST_PORT = 65_535
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """How a server runs. The defaults are those of a server inside a caller's process.
+
+    ``allow`` are dotted prefixes of entry points that Verify jobs may import, and ``worker_path``
+    folders that their processes import from. ``grace_s`` is how long running calls may take to
+    finish once the server stops. No metrics are served without a ``metrics_port``; 0 picks one.
+    """
+
+    allow: tuple[str, ...] = ()
+    worker_path: tuple[str, ...] = ()
+    metrics_port: int | None = None
+    max_in_flight: int = 64
+    grace_s: float = 1.0
+    solver_threads: int = os.cpu_count() or 1
+    reflection: bool = False
+    warm: bool = False
+
+    def __post_init__(self) -> None:
+        found: list[Violation] = []
+        if self.max_in_flight < 1:
+            sentence = f"{self.max_in_flight} is too small; 1 or more would do"
+            found.append(Violation("max_in_flight", sentence))
+        if not 0 <= self.grace_s <= 86_400:
+            sentence = f"{self.grace_s:g} will not do; give 0 to 86400 seconds"
+            found.append(Violation("grace", sentence))
+        check(found)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Process:
+    """What the process of a service is started with."""
+
+    listen: str
+    settings: Settings
+
+
+def from_command_line(arguments: Sequence[str], environment: Mapping[str, str]) -> Process:
+    """Read the settings of a service.
+
+    An option wins over the environment's ``HAVERSACK_...`` variable, which wins over the default.
+    Raises InvalidRequestError naming the option.
+    """
+    given = _parser(environment).parse_args(arguments)
+    split_address(given.listen, "listen")
+    in_environment = filter(None, environment.get("HAVERSACK_ALLOW", "").split(","))
+    settings = Settings(
+        allow=tuple(in_environment if given.allow is None else given.allow),
+        metrics_port=_port(str(given.metrics_port), "metrics_port"),
+        max_in_flight=given.max_in_flight,
+        grace_s=given.grace,
+        reflection=True,
+        warm=True,
+    )
+    return Process(listen=given.listen, settings=settings)
+
+
+def split_address(address: str, field: str) -> tuple[str, int]:
+    """Split HOST:PORT; the host is as it was written, an IPv6 one in its brackets."""
+    host, _, port = address.rpartition(":")
+    has_brackets = host.startswith("[") and host.endswith("]")
+    if not host or (":" in host and not has_brackets):
+        sentence = f"{address!r} is not HOST:PORT; 127.0.0.1:50051 or [::1]:50051 would do"
+        raise InvalidRequestError(sentence, field=field)
+    return host, _port(port, field)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Raise where argparse would print its usage and exit."""
+        raise InvalidRequestError(message)
+
+
+def _parser(environment: Mapping[str, str]) -> _Parser:
+    def default(name: str, otherwise: str) -> str:
+        return environment.get(f"HAVERSACK_{name}") or otherwise
+
+    parser = _Parser(
+        prog="python -m haversack_server.service",
+        description="Serve Estimate, Plan and Verify over gRPC. Every option has a variable of "
+        "its name in the environment: --max-in-flight is HAVERSACK_MAX_IN_FLIGHT.",
+    )
+    parser.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        default=default("LISTEN", "127.0.0.1:50051"),
+        help="where to answer calls; port 0 picks a free one (%(default)s)",
+    )
+    parser.add_argument(
+        "--metrics-port",
+        metavar="PORT",
+        default=default("METRICS_PORT", "9464"),
+        help="port of /metrics on the same host; 0 picks a free one (%(default)s)",
+    )
+    parser.add_argument(
+        "--allow",
+        metavar="PREFIX",
+        action="append",
+        help="dotted prefix of entry points that Verify may import; may be repeated, or "
+        "separated by commas in the environment (none: built-in workloads only)",
+    )
+    parser.add_argument(
+        "--max-in-flight",
+        metavar="N",
+        type=int,
+        default=default("MAX_IN_FLIGHT", "64"),
+        help="calls of Estimate, Plan and Verify that may be under way at once (%(default)s)",
+    )
+    parser.add_argument(
+        "--grace",
+        metavar="SECONDS",
+        type=float,
+        default=default("GRACE", "20"),
+        help="how long running calls may take to finish after SIGTERM (%(default)s)",
+    )
+    return parser
+
+
+def _port(text: str, field: str) -> int:
+    if not (text.isascii() and text.isdigit()) or int(text) > LARGEST_PORT:
+        sentence = f"{text!r} is not a port; give 0 to {LARGEST_PORT}"
+        raise InvalidRequestError(sentence, field=field)
+    return int(text)

@@ -1,0 +1,113 @@
+"""Says in words what the runs of a job prove, what they do not, and what was assumed."""
+
+from collections.abc import Iterable, Sequence
+
+from haversack.verify import Facet, FacetResult, FacetValue, VerifyEvidence, VerifySchedule
+from haversack_server.verify.findings import Outcomes
+
+_EQUAL = frozenset({FacetValue.EQUAL_BITWISE, FacetValue.WITHIN_NOISE, FacetValue.WITHIN_TOLERANCE})
+_STEPS = {
+    VerifySchedule.ONE_MICROBATCH: "one forward and its backward",
+    VerifySchedule.TWO_MICROBATCHES: "two forwards, then their backwards",
+    VerifySchedule.TWO_STEPS: "two steps with the optimizer between",
+    VerifySchedule.BACKWARD_IN_THREAD: "one forward, and its backward in a helper thread",
+}
+
+
+def evidence(
+    runs: Outcomes, facets: Sequence[FacetResult], schedule: VerifySchedule, device: str
+) -> VerifyEvidence:
+    """Say what is proved, and what is not."""
+    return VerifyEvidence(
+        proves=tuple(_proves(runs, facets, schedule)),
+        does_not_prove=tuple(_does_not_prove(runs, schedule, device)),
+    )
+
+
+def _proves(
+    runs: Outcomes, facets: Sequence[FacetResult], schedule: VerifySchedule
+) -> Iterable[str]:
+    equal = [_word(found.facet) for found in facets if found.value in _EQUAL]
+    changed = [_word(found.facet) for found in facets if found.value is FacetValue.DIFFERENT]
+    if equal:
+        yield (
+            f"For this input and this seed, {_STEPS[schedule]}: with activation checkpointing "
+            f"{_listed(equal)} are what they are without it, as far as each facet says."
+        )
+    if changed:
+        yield (
+            f"Two plain runs agree where the checkpointed run differs: activation checkpointing "
+            f"is what changes {_listed(changed)}."
+        )
+    if runs.control is not None:
+        yield _control(runs)
+
+
+def _control(runs: Outcomes) -> str:
+    rows = runs.control.rows if runs.control else ()
+    if not rows:
+        return (
+            "The callback ran in both plain runs too, and a plain run without it has equal outputs "
+            "and gradients: the change that it makes is not the cause alone."
+        )
+    return (
+        f"The callback ran in both plain runs too; a plain run without it differs in {rows[0].name}"
+        ", so the change that it makes acts without activation checkpointing as well."
+    )
+
+
+def _does_not_prove(runs: Outcomes, schedule: VerifySchedule, device: str) -> Iterable[str]:
+    yield "Anything about other inputs, shapes, seeds or versions of torch."
+    if device == "cpu":
+        yield (
+            "Anything about a GPU: its kernels, their order, its random generators and autograd's "
+            "device threads; a CPU run is no evidence for one GPU or for several."
+        )
+    else:
+        yield "Anything about several devices or their collectives."
+    if schedule is not VerifySchedule.TWO_STEPS:
+        yield "Anything about optimizer steps, or about losses and histories used a step later."
+    if schedule is not VerifySchedule.TWO_MICROBATCHES:
+        yield "Anything about a second forward before the backward, as pipelines have it."
+    yield (
+        "That nothing else is touched: files, sockets, printed text, state in C extensions and "
+        "globals of libraries are not looked at."
+    )
+    yield (
+        "Anything about regions inside torch.compile, or made by other functions than "
+        "torch.utils.checkpoint.checkpoint: they are not seen."
+    )
+    if runs.plain.gradients_all_zero and not runs.plain.raised:
+        yield "Much about gradients: all of them are zero here, so that wrong ones may be zero too."
+
+
+def assumptions(runs: Outcomes) -> tuple[str, ...]:
+    """Say what the job took for granted."""
+    said = list(runs.plain.notes)
+    wrapped = runs.checkpointed.wrapped
+    if wrapped:
+        names = _listed(list(wrapped))
+        said.append(f"Regions are {len(wrapped)} modules that Verify wrapped: {names}.")
+    else:
+        said.append("Regions are the calls of checkpoint that the model makes itself; plain runs")
+        said[-1] += " call their functions directly."
+    if runs.control is not None:
+        said.append(
+            "The callback ran after the forward and before the backward in every run but the "
+            "control."
+        )
+    if runs.watched is not None:
+        said.append(
+            "Random sources and memory come from two more runs under probes; the verdict stands "
+            "on runs without them."
+        )
+    return tuple(said)
+
+
+def _word(facet: Facet) -> str:
+    return facet.name.lower().replace("_", " ").replace("rng", "random states")
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return ", ".join(names[:5]) + more

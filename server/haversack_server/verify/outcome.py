@@ -1,0 +1,60 @@
+"""What one run of a workload leaves behind, as the process of the run tells it to its job."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from haversack.verify import RandomSource
+from haversack_server.verify.comparison import Row
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Raised:
+    """An exception of the workload, and the part of the step that it came from."""
+
+    part: str
+    kind: str
+    message: str
+    out_of_memory: bool = False
+
+    def __str__(self) -> str:
+        text = self.message.strip().partition("\n")[0]
+        return f"{self.kind}: {text}"[:500] if text else self.kind
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RegionCount:
+    """Entries and completions of all calls of one region in one run."""
+
+    region: str
+    entries: int = 0
+    completions: int = 0
+    expected_entries: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """One run: how it ended, and what could be seen of it.
+
+    ``rows`` compare it with the first plain run; ``compared`` counts values by the name of their
+    facet. A run whose process died has an ``exit_status`` and nothing else.
+    """
+
+    stage: str
+    exit_status: int | None = None
+    bad_workload: str = ""
+    raised: Raised | None = None
+    loss: str = ""
+    time_ns: int = 0
+    compared: Mapping[str, int] = field(default_factory=dict)
+    rows: tuple[Row, ...] = ()
+    rng: Mapping[str, str] = field(default_factory=dict)
+    state: Mapping[str, str] = field(default_factory=dict)
+    truncated: bool = False
+    regions: tuple[RegionCount, ...] = ()
+    wrapped: tuple[str, ...] = ()
+    sources: tuple[RandomSource, ...] = ()
+    peak_bytes: int | None = None
+    retained_bytes: int | None = None
+    gradients_all_zero: bool = False
+    device_name: str = ""
+    notes: tuple[str, ...] = ()

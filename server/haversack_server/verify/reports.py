@@ -1,0 +1,132 @@
+"""Puts a report together: from the outcomes of a job's runs, or from the reason why there are none.
+
+No torch, no processes.
+"""
+
+import signal
+from collections.abc import Sequence
+from dataclasses import replace
+
+from haversack.verify import (
+    FailureReason,
+    VerifyEnvironment,
+    VerifyFailure,
+    VerifyMemory,
+    VerifyReport,
+    VerifyRequest,
+    VerifySchedule,
+    VerifyVerdict,
+)
+from haversack_server.verify.evidence import assumptions, evidence
+from haversack_server.verify.findings import Outcomes, findings, memory, recompute_counts, time
+from haversack_server.verify.outcome import Outcome
+from haversack_server.verify.verdict import judge
+
+
+def blank(request: VerifyRequest, job_id: str) -> VerifyReport:
+    """Begin a report with what the request says."""
+    workload = request.workload
+    return VerifyReport(
+        job_id=job_id,
+        workload=workload.name or workload.entry_point,
+        args_json=workload.args_json,
+        seed=request.seed,
+        schedule=request.schedule or VerifySchedule.ONE_MICROBATCH,
+    )
+
+
+def failed(report: VerifyReport, failure: VerifyFailure) -> VerifyReport:
+    """End a report for which there is no comparison."""
+    return replace(report, verdict=VerifyVerdict.FAILED, failure=failure)
+
+
+def compared(
+    report: VerifyReport,
+    request: VerifyRequest,
+    runs: Outcomes,
+    *,
+    environment: VerifyEnvironment,
+    pinned: Sequence[str],
+) -> VerifyReport:
+    """Give the report of runs that can be compared."""
+    judgement = judge(findings(runs), waivers=request.waivers, strict=request.strict)
+    raised = runs.plain.raised or runs.checkpointed.raised
+    return replace(
+        report,
+        verdict=judgement.verdict,
+        warnings=judgement.warnings,
+        facets=judgement.facets,
+        waivers=judgement.waivers,
+        recompute_counts=recompute_counts(runs),
+        random_sources=runs.watched.sources if runs.watched else (),
+        memory=None if raised else _memory(request, runs, environment.device),
+        time=None if raised else time(runs),
+        environment=environment,
+        pinned=tuple(pinned),
+        evidence=evidence(runs, judgement.facets, report.schedule, environment.device),
+        loss=runs.plain.loss,
+        assumptions=assumptions(runs),
+    )
+
+
+def _memory(request: VerifyRequest, runs: Outcomes, device: str) -> VerifyMemory | None:
+    measured = memory(runs)
+    if measured is None:
+        return None
+    how = "storages that the operations of a step make, followed one by one"
+    if device != "cpu":
+        how = "bytes of PyTorch's allocator above what was allocated before the step"
+    return replace(
+        measured,
+        predicted_peak_bytes=request.plan.predicted_peak_bytes if request.plan else None,
+        method=f"{how}; parameters, buffers, inputs, and what a kernel on the CPU takes and gives "
+        "back inside itself are not counted",
+    )
+
+
+def failure_of(outcome: Outcome) -> VerifyFailure | None:
+    """Say why a run leaves nothing to compare; None where it does."""
+    if outcome.exit_status is not None:
+        return VerifyFailure(
+            reason=FailureReason.WORKER_LOST,
+            message=f"The process of the {outcome.stage} run {ended(outcome.exit_status)} before "
+            "it had a result.",
+            exit_status=outcome.exit_status,
+            stage=outcome.stage,
+        )
+    if outcome.bad_workload:
+        return VerifyFailure(
+            reason=FailureReason.BAD_WORKLOAD, message=outcome.bad_workload, stage=outcome.stage
+        )
+    if outcome.raised and outcome.raised.out_of_memory:
+        return VerifyFailure(
+            reason=FailureReason.OUT_OF_MEMORY,
+            message=f"The {outcome.stage} run asked for more memory than there is, in "
+            f"{outcome.raised.part}: {outcome.raised}",
+            stage=outcome.stage,
+        )
+    return None
+
+
+def raised_in_both(runs: Outcomes) -> VerifyFailure | None:
+    """Say that the workload raises with and without checkpointing; None where it does not."""
+    plain = runs.plain.raised
+    if plain is None or runs.checkpointed.raised is None:
+        return None
+    return VerifyFailure(
+        reason=FailureReason.WORKLOAD_RAISED,
+        message=f"The workload raises without activation checkpointing too, in {plain.part}: "
+        f"{plain}",
+        stage=runs.plain.stage,
+    )
+
+
+def ended(status: int) -> str:
+    """Say how a process ended: its exit code, or the signal that ended it."""
+    if status >= 0:
+        return f"ended with exit code {status}"
+    try:
+        name = signal.Signals(-status).name
+    except ValueError:
+        name = "unknown"
+    return f"was ended by signal {-status} ({name})"

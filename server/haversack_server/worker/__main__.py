@@ -1,0 +1,47 @@
+"""``python -m haversack_server.worker``: a zygote that forks jobs, or one job that starts afresh.
+
+Both speak over a socket that they inherit by its number; there is nothing here to call by hand.
+"""
+
+import argparse
+import json
+import os
+import socket
+
+from haversack_server.verify import records
+from haversack_server.worker.confine import Limits, confine
+
+
+def main() -> None:
+    """Be what the server started."""
+    parser = argparse.ArgumentParser(prog="python -m haversack_server.worker", description=__doc__)
+    kind = parser.add_mutually_exclusive_group(required=True)
+    kind.add_argument("--control-fd", type=int, help="socket over which a zygote is told to fork")
+    kind.add_argument("--job-fd", type=int, help="socket over which one job gets its order")
+    parser.add_argument("--limits", type=json.loads, help="limits of the one job, JSON")
+    arguments = parser.parse_args()
+    if arguments.control_fd is not None:
+        _be_zygote(socket.socket(fileno=arguments.control_fd))
+    else:
+        limits = records.from_json(Limits, arguments.limits)
+        _be_job(socket.socket(fileno=arguments.job_fd), limits)
+
+
+def _be_zygote(control: socket.socket) -> None:
+    from haversack_server.worker.zygote import Zygote
+
+    Zygote(control).serve()
+
+
+def _be_job(channel: socket.socket, limits: Limits) -> None:
+    # The server cannot be the parent whose end is watched: the thread that started this process
+    # may end before it does.
+    isolation = confine(limits, keep=[channel.fileno()], parent=None)
+    from haversack_server.worker.job import serve
+
+    serve(channel, isolation)
+    os._exit(0)  # a device's library may hang in its own end
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""Which modules of a model become regions: those named, or the blocks that a model is a list of."""
+
+from collections.abc import Iterable, Sequence
+
+from torch import nn
+
+from haversack.torch import Workload
+from haversack.verify import VerifyRequest
+from haversack_server.worker.errors import BadWorkloadError
+
+
+def module_names(model: object) -> dict[int, str]:
+    """Name every module by its path, the root by its class; keys are ids."""
+    if not isinstance(model, nn.Module):
+        return {}
+    paths = {id(module): path for path, module in model.named_modules()}
+    return {**paths, id(model): type(model).__name__}
+
+
+def detected_blocks(model: object) -> dict[str, nn.Module]:
+    """Find the children of the outermost ``ModuleList``s."""
+    if not isinstance(model, nn.Module):
+        return {}
+    lists = [path for path, module in model.named_modules() if isinstance(module, nn.ModuleList)]
+    outer = [path for path in lists if not any(path.startswith(f"{other}.") for other in lists)]
+    return {
+        f"{path}.{name}": block
+        for path in outer
+        for name, block in model.get_submodule(path).named_children()
+    }
+
+
+def chosen(workload: Workload, request: VerifyRequest, *, makes_calls: bool) -> tuple[str, ...]:
+    """Name the modules to wrap: those asked for; else the blocks, if the model makes no calls."""
+    asked = workload.regions
+    if request.regions:
+        asked = request.regions
+    elif request.plan is not None:
+        actions = request.plan.actions
+        asked = tuple(action.block for action in actions if action.option == "recompute")
+    if asked is not None:
+        return tuple(named_blocks(workload.model, asked)) if asked else ()
+    if makes_calls:
+        return ()
+    found = tuple(detected_blocks(workload.model))
+    if not found:
+        raise BadWorkloadError(
+            "there is nothing to verify: the model calls no torch.utils.checkpoint and has no "
+            "ModuleList; name its regions"
+        )
+    return found
+
+
+def named_blocks(model: object, names: Sequence[str]) -> dict[str, nn.Module]:
+    """Find modules by their path, or by the ending of it that only one module has."""
+    if not isinstance(model, nn.Module):
+        raise BadWorkloadError(f"regions name modules, but the model is a {type(model).__name__}")
+    modules = dict(model.named_modules())
+    paths = [_path(name, modules) for name in names]
+    return {path: modules[path] for path in paths}
+
+
+def _path(name: str, paths: Iterable[str]) -> str:
+    if name in paths:
+        return name
+    endings = [path for path in paths if path.endswith(f".{name}")]
+    if len(endings) == 1:
+        return endings[0]
+    if endings:
+        raise BadWorkloadError(f"region {name!r} is ambiguous: {', '.join(endings[:3])}")
+    known = ", ".join(path for path in list(paths)[:8] if path)
+    raise BadWorkloadError(f"the model has no module {name!r}; its first modules are {known}")

@@ -1,0 +1,130 @@
+"""Compares the values of two runs: tensors bit for bit, then within the tolerance of their dtype.
+
+A gradient that is None is not a gradient of zeros. What rows mean for a facet is decided in
+``haversack_server.verify.comparison``.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from haversack.verify import Facet
+from haversack_server.verify.comparison import Closeness, Row
+
+Values = dict[str, "torch.Tensor | str | None"]
+
+# Relative and absolute, as torch.testing.assert_close has them.
+TOLERANCES: dict[torch.dtype, tuple[float, float]] = {
+    torch.float16: (1e-3, 1e-5),
+    torch.bfloat16: (1.6e-2, 1e-5),
+    torch.float32: (1.3e-6, 1e-5),
+    torch.float64: (1e-7, 1e-7),
+    torch.complex64: (1.3e-6, 1e-5),
+    torch.complex128: (1e-7, 1e-7),
+}
+_MOST_DEPTH = 8
+
+
+def rows(facet: Facet, plain: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[Row]:
+    """Compare values by name; gives a row for each that is not equal bit for bit."""
+    missing = object()
+    for name in sorted(plain.keys() | other.keys()):
+        row = _compare(facet, name, plain.get(name, missing), other.get(name, missing))
+        if row is not None:
+            yield row
+
+
+def _compare(facet: Facet, name: str, plain: Any, other: Any) -> Row | None:
+    if isinstance(plain, torch.Tensor) and isinstance(other, torch.Tensor):
+        return _compare_tensors(facet, name, plain.detach(), other.detach())
+    if type(plain) is type(other) and plain == other:
+        return None
+    note = f"{_word(plain)} in the plain run, {_word(other)} in this one"
+    return Row(facet=facet, name=name, closeness=Closeness.DIFFERENT, note=note)
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"a tensor of shape {tuple(value.shape)}"
+    if value is None or isinstance(value, str):
+        return str(value)
+    return "nothing"
+
+
+def _compare_tensors(
+    facet: Facet, name: str, plain: torch.Tensor, other: torch.Tensor
+) -> Row | None:
+    plain, other = _dense(plain), _dense(other)
+    for aspect in ("dtype", "shape"):
+        one, two = getattr(plain, aspect), getattr(other, aspect)
+        if one != two:
+            note = f"{aspect} {_spelled(one)} in the plain run, {_spelled(two)} in this one"
+            return Row(facet=facet, name=name, closeness=Closeness.DIFFERENT, note=note)
+    if _bits_equal(plain, other):
+        return None
+    difference = _max_difference(plain, other)
+    closeness, note = _closeness(plain, other)
+    return Row(
+        facet=facet,
+        name=name,
+        closeness=closeness,
+        max_difference=difference,
+        note=f"largest difference {difference:.3g}, {note}",
+    )
+
+
+def _dense(tensor: torch.Tensor) -> torch.Tensor:
+    return (tensor if tensor.layout is torch.strided else tensor.to_dense()).cpu()
+
+
+def _spelled(aspect: Any) -> str:
+    return str(tuple(aspect)) if isinstance(aspect, torch.Size) else str(aspect)
+
+
+def _bits_equal(plain: torch.Tensor, other: torch.Tensor) -> bool:
+    # Bytes, since equal() takes no NaN for equal and takes -0.0 for 0.0.
+    one, two = (t.resolve_conj().resolve_neg().contiguous().flatten() for t in (plain, other))
+    return torch.equal(one.view(torch.uint8), two.view(torch.uint8))
+
+
+def _max_difference(plain: torch.Tensor, other: torch.Tensor) -> float:
+    wide = torch.complex128 if plain.is_complex() else torch.float64
+    apart = (plain.to(wide) - other.to(wide)).abs()
+    if not apart.numel():
+        return 0.0
+    both_nan = plain.isnan() & other.isnan()
+    largest = float(apart.masked_fill(both_nan, 0.0).max())
+    return math.inf if math.isnan(largest) else largest
+
+
+def _closeness(plain: torch.Tensor, other: torch.Tensor) -> tuple[Closeness, str]:
+    if plain.dtype not in TOLERANCES:
+        return Closeness.DIFFERENT, f"{plain.dtype} must be equal"
+    relative, absolute = TOLERANCES[plain.dtype]
+    close = torch.allclose(other, plain, rtol=relative, atol=absolute, equal_nan=True)
+    word = "inside" if close else "outside"
+    note = f"{word} the tolerance of {plain.dtype} (relative {relative:g}, absolute {absolute:g})"
+    return (Closeness.CLOSE if close else Closeness.DIFFERENT), note
+
+
+def flatten(value: Any, name: str, depth: int = 0) -> Values:
+    """Name the tensors, numbers and strings inside a value; other objects by their type only."""
+    if isinstance(value, torch.Tensor):
+        return {name: value}
+    if value is None or isinstance(value, bool | int | float | complex | str | bytes):
+        return {name: repr(value)}
+    found: Values = {}
+    for label, each in _children(value) if depth < _MOST_DEPTH else ():
+        found |= flatten(each, f"{name}{label}", depth + 1)
+    return found or {name: type(value).__qualname__}
+
+
+def _children(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        yield from ((f".{key}", each) for key, each in value.items())
+    elif isinstance(value, list | tuple):
+        yield from ((f"[{place}]", each) for place, each in enumerate(value))
+    elif hasattr(value, "__dict__") and not isinstance(value, torch.nn.Module):
+        yield from ((f".{key}", each) for key, each in vars(value).items())

@@ -1,0 +1,31 @@
+"""Where a job really runs: versions, device, switches."""
+
+import os
+import platform
+from collections.abc import Sequence
+
+import numpy
+import torch
+
+from haversack.verify import VerifyEnvironment, VerifyRequest
+
+
+def environment(
+    request: VerifyRequest, device_name: str, isolation: Sequence[str]
+) -> VerifyEnvironment:
+    """Describe this process."""
+    return VerifyEnvironment(
+        torch=torch.__version__,
+        python=platform.python_version(),
+        numpy=numpy.__version__,
+        platform=f"{platform.system()} {platform.release()} {platform.machine()}, "
+        f"{os.cpu_count()} CPUs",
+        device=request.device or "cpu",
+        device_name=device_name,
+        threads=request.threads or 1,
+        deterministic_algorithms=request.deterministic_algorithms,
+        default_dtype=str(torch.get_default_dtype()).removeprefix("torch."),
+        executor="local",
+        world_size=1,
+        isolation=tuple(isolation),
+    )

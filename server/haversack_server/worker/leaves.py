@@ -1,0 +1,92 @@
+"""The tensors and generators of a workload that a run leaves behind, by name.
+
+Inputs that ask for a gradient, parameters, buffers, and generators that the workload holds itself.
+A parameter that is no module's (a tensor in a closure, say) is found by the path that reaches it.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from haversack.torch import Workload
+from haversack.verify import Facet
+from haversack_server.worker.compare import Values, flatten
+from haversack_server.worker.rng import is_generator
+from haversack_server.worker.state import walk
+
+
+@dataclass(frozen=True, slots=True)
+class Leaves:
+    """What to look at after the step."""
+
+    inputs: Mapping[str, torch.Tensor]
+    parameters: Mapping[str, torch.Tensor]
+    model: Any
+    generators: Mapping[str, Any]
+
+    def values(self, outputs: list[Any], losses: list[torch.Tensor]) -> dict[str, Values]:
+        """Name the values of every facet, in the order of the facets."""
+        named: Values = {}
+        for place, output in enumerate(outputs):
+            named |= flatten(output, "output" if len(outputs) == 1 else f"output {place + 1}")
+        for place, loss in enumerate(losses):
+            named["loss" if len(losses) == 1 else f"loss {place + 1}"] = loss
+        buffers = self.model.named_buffers() if isinstance(self.model, nn.Module) else ()
+        return {
+            Facet.OUTPUTS.name: {name: _detached(value) for name, value in named.items()},
+            Facet.INPUT_GRADIENTS.name: _gradients(self.inputs),
+            Facet.PARAMETER_GRADIENTS.name: _gradients(self.parameters),
+            Facet.BUFFERS.name: {name: buffer.detach() for name, buffer in buffers},
+        }
+
+
+def find_leaves(workload: Workload) -> Leaves:
+    """Look a workload through; inputs that are no leaves are told to keep their gradient."""
+    given = flatten(workload.args, "args") | flatten(dict(workload.kwargs), "kwargs")
+    tensors = {n: value for n, value in given.items() if isinstance(value, torch.Tensor)}
+    inputs = {name: value for name, value in tensors.items() if value.requires_grad}
+    for value in inputs.values():
+        if not value.is_leaf:
+            value.retain_grad()
+    known = {id(value) for value in tensors.values()}
+    parameters = dict(_own_parameters(workload.model))
+    known |= {id(parameter) for parameter in parameters.values()}
+    generators: dict[str, Any] = {}
+    for path, thing, _ in walk(roots(workload)):
+        if is_generator(thing):
+            generators[path] = thing
+        elif _asks(thing) and thing.is_leaf and id(thing) not in known:
+            parameters[path] = thing
+    return Leaves(inputs, parameters, workload.model, generators)
+
+
+def roots(workload: Workload) -> dict[str, object]:
+    """Name what a workload consists of, as far as its state may change."""
+    return {
+        "model": workload.model,
+        "args": workload.args,
+        "kwargs": dict(workload.kwargs),
+        "loss": workload.loss,
+        "optimizer": workload.optimizer,
+        "between_forward_and_backward": workload.between_forward_and_backward,
+    }
+
+
+def _own_parameters(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    if isinstance(model, nn.Module):
+        yield from ((name, p) for name, p in model.named_parameters() if p.requires_grad)
+
+
+def _asks(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.requires_grad
+
+
+def _gradients(tensors: Mapping[str, torch.Tensor]) -> Values:
+    return {name: _detached(tensor.grad) for name, tensor in tensors.items()}
+
+
+def _detached(value: Any) -> Any:
+    return value.detach() if isinstance(value, torch.Tensor) else value

@@ -1,0 +1,65 @@
+"""Finds a workload: a built-in by name, or an entry point, whose factory is called once.
+
+The prefix rule is applied here again, next to the import that it guards.
+"""
+
+import importlib
+import json
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+from haversack.errors import HaversackError
+from haversack.run import WorkloadReference
+from haversack.torch import Workload
+from haversack_server.verify.entry_points import check_allowed
+from haversack_server.worker.errors import BadWorkloadError, is_out_of_memory
+from haversack_server.worker.zoo import FACTORIES
+
+
+def load(reference: WorkloadReference, *, allow: Sequence[str], path: Sequence[str]) -> Workload:
+    """Build the workload; BadWorkloadError says why it cannot be."""
+    label = reference.name or reference.entry_point
+    factory = FACTORIES[reference.name] if reference.name else _import(reference, allow, path)
+    arguments = json.loads(reference.args_json or "{}")
+    try:
+        workload = factory(**arguments)
+    except MemoryError:
+        raise
+    except BaseException as error:  # whatever user code raises, SystemExit too, is the answer
+        if is_out_of_memory(error):
+            raise
+        traceback.print_exc()
+        raise BadWorkloadError(f"{label} raised {_said(error)}") from error
+    if not isinstance(workload, Workload):
+        raise BadWorkloadError(
+            f"{label} returned a {type(workload).__name__}; a haversack.torch.Workload would do"
+        )
+    return workload
+
+
+def _import(reference: WorkloadReference, allow: Sequence[str], path: Sequence[str]) -> Any:
+    check_allowed(reference.entry_point, allow, field="workload.entry_point")
+    sys.path[:0] = [folder for folder in path if folder not in sys.path]
+    module_name, _, attribute = reference.entry_point.partition(":")
+    try:
+        found: Any = importlib.import_module(module_name)
+    except BaseException as error:  # a module may raise anything while it is loaded
+        traceback.print_exc()
+        raise BadWorkloadError(f"{module_name} cannot be imported: {_said(error)}") from error
+    for name in attribute.split("."):
+        if not hasattr(found, name):
+            raise BadWorkloadError(f"{module_name} has no {attribute!r}")
+        found = getattr(found, name)
+    if not callable(found):
+        kind = type(found).__name__
+        raise BadWorkloadError(f"{reference.entry_point} is a {kind}, not a factory")
+    return found
+
+
+def _said(error: BaseException) -> str:
+    text = str(error).strip().partition("\n")[0]
+    if isinstance(error, HaversackError):
+        return text
+    return f"{type(error).__name__}: {text}"[:500]

@@ -1,0 +1,59 @@
+"""Live bytes of a step on the CPU: every storage that an operation makes, until it is freed.
+
+Parameters, buffers, inputs and whatever else was there before the step are not counted, nor what
+a kernel takes and gives back inside itself. Reads sizes only; runs no operation of its own.
+"""
+
+import weakref
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+METHOD = (
+    "live storages that the step's operations make, on the CPU; parameters, buffers, inputs and "
+    "what a kernel takes inside itself are not counted"
+)
+
+
+class LiveStorages(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """While it is entered, follows the storages that operations make."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.live_bytes = 0
+        self.peak_bytes = 0
+        self._sizes: dict[int, tuple[weakref.ref[Any], int]] = {}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        given = {id(storage) for storage in _storages((args, kwargs))}
+        for storage in _storages(result):
+            # A storage that was given is a view or an update, unless the operation resized it.
+            if id(storage) not in given or id(storage) in self._sizes:
+                self._follow(storage)
+        self.peak_bytes = max(self.peak_bytes, self.live_bytes)
+        return result
+
+    def _follow(self, storage: torch.UntypedStorage) -> None:
+        key = id(storage)
+        _, before = self._sizes.get(key, (None, 0))
+        freed = weakref.ref(storage, lambda _: self._forget(key))
+        self._sizes[key] = (freed, storage.nbytes())
+        self.live_bytes += storage.nbytes() - before
+
+    def _forget(self, key: int) -> None:
+        _, size = self._sizes.pop(key)
+        self.live_bytes -= size
+
+
+def _storages(value: Any) -> list[torch.UntypedStorage]:
+    if isinstance(value, torch.Tensor):
+        return [value.untyped_storage()] if value.layout is torch.strided else []
+    if isinstance(value, list | tuple):
+        return [storage for each in value for storage in _storages(each)]
+    if isinstance(value, dict):
+        return [storage for each in value.values() for storage in _storages(each)]
+    return []

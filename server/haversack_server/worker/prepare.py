@@ -1,0 +1,86 @@
+"""Makes a workload ready for a run: what is held alike in every run, and where it lies.
+
+Returns a workload on the device of the job; says in words what was changed.
+"""
+
+from typing import Any
+
+import numpy
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from haversack.torch import Workload
+from haversack.verify import VerifyRequest
+from haversack_server.worker import rng
+
+
+def prepare(workload: Workload, request: VerifyRequest) -> tuple[Workload, tuple[str, ...]]:
+    """Move the workload to its device and hold alike what a library ties to checkpointing."""
+    device = torch.device(request.device or "cpu")
+    notes = tuple(_without_cache(workload.model))
+    if device.type != "cpu":
+        workload = _moved(workload, device)
+    _forget_gradients(workload)
+    return workload, notes
+
+
+def pin(request: VerifyRequest) -> None:
+    """Set seeds, threads and switches, as the very last thing before a step."""
+    torch.set_num_threads(request.threads or 1)
+    torch.use_deterministic_algorithms(request.deterministic_algorithms)
+    torch.backends.cudnn.benchmark = False
+    rng.seed_everything(request.seed)
+
+
+def pinned(request: VerifyRequest) -> tuple[str, ...]:
+    """Say what is held alike in every run."""
+    switch = "on" if request.deterministic_algorithms else "off"
+    return (
+        "Every run is a copy of one process: the same model, arguments, closures and globals.",
+        f"Seed {request.seed} of torch, python and numpy, set right before the step.",
+        f"{request.threads or 1} thread(s) for operators.",
+        f"torch.use_deterministic_algorithms is {switch}; cudnn.benchmark is off.",
+        "The hash seed of Python is 0.",
+        f"torch {torch.__version__} and numpy {numpy.__version__} in every run.",
+    )
+
+
+def _without_cache(model: Any) -> list[str]:
+    # Libraries switch the cache of keys and values off when they checkpoint; a plain run that
+    # kept it would not be like for like.
+    if not isinstance(model, nn.Module):
+        return []
+    configs = {id(c): c for m in model.modules() if (c := getattr(m, "config", None)) is not None}
+    cached = [config for config in configs.values() if getattr(config, "use_cache", None) is True]
+    for config in cached:
+        config.use_cache = False
+    return ["use_cache of the model's configuration is off in every run."] if cached else []
+
+
+def _moved(workload: Workload, device: torch.device) -> Workload:
+    def move(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or value.device == device:
+            return value
+        return value.detach().to(device).requires_grad_(value.requires_grad)
+
+    if isinstance(workload.model, nn.Module):
+        workload.model.to(device)
+    args, kwargs = pytree.tree_map(move, (workload.args, dict(workload.kwargs)))
+    return Workload(
+        model=workload.model,
+        args=args,
+        kwargs=kwargs,
+        loss=workload.loss,
+        regions=workload.regions,
+        optimizer=workload.optimizer,
+        between_forward_and_backward=workload.between_forward_and_backward,
+    )
+
+
+def _forget_gradients(workload: Workload) -> None:
+    if isinstance(workload.model, nn.Module):
+        workload.model.zero_grad(set_to_none=True)
+    for value in pytree.tree_leaves((workload.args, dict(workload.kwargs))):
+        if isinstance(value, torch.Tensor) and value.is_leaf:
+            value.grad = None

@@ -1,0 +1,187 @@
+"""Regions: every call of ``torch.utils.checkpoint.checkpoint``, replaced, overridden and counted.
+
+The code of PyTorch's function itself is exchanged, so that every reference to it is met, however
+it was imported; the process of a run ends after it, so nothing is ever put back. Calls that do not
+go through that function (``torch.distributed._composable``, compiled regions) are not seen.
+"""
+
+import contextlib
+import functools
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+import torch.utils.checkpoint
+from torch import nn
+
+Function = Callable[..., Any]
+SETTINGS = (
+    "use_reentrant",
+    "context_fn",
+    "determinism_check",
+    "debug",
+    "early_stop",
+    "preserve_rng_state",
+)
+_FORWARDS = ("forward", "__call__", "_call_impl", "_wrapped_call_impl")
+
+
+@dataclass(slots=True)
+class Call:
+    """One checkpointed call of the forward, with its replays."""
+
+    region: str
+    depth: int
+    in_replay: bool
+    entries: int = 0
+    completions: int = 0
+
+
+class Watcher(Protocol):
+    """What is told of every entry into a region."""
+
+    def entered(self, call: Call) -> None:
+        """Take note of an entry; ``call.entries`` is its number."""
+
+    def left(self, call: Call) -> None:
+        """Take note of its end, whether it came to its end or not."""
+
+
+@dataclass(slots=True)
+class Regions:
+    """Handles the checkpointed calls of one run.
+
+    ``direct`` runs are plain: the function is called as it is. ``overrides`` are settings that
+    every call takes in place of its own.
+    """
+
+    names: Mapping[int, str]
+    direct: bool
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    watcher: Watcher | None = None
+    calls: list[Call] = field(default_factory=list)
+    functions: dict[str, Function] = field(default_factory=dict)
+    _open: list[Call] = field(default_factory=list)
+
+    def handle(
+        self,
+        checkpoint: Function,
+        function: Function,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        """Run one checkpointed call, plain or with PyTorch's own function."""
+        call = self._new_call(function)
+        counted = self._counted(call, function)
+        if self.direct:
+            return counted(*args, **{k: v for k, v in kwargs.items() if k not in SETTINGS})
+        return checkpoint(counted, *args, **self._settings(kwargs))
+
+    def _settings(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        overrides = dict(self.overrides)
+        if kwargs.get("use_reentrant") is not False:
+            # The reentrant variant compares nothing and always replays to the end.
+            overrides.pop("determinism_check", None)
+        return {**kwargs, **overrides}
+
+    def _new_call(self, function: Function) -> Call:
+        name = region_name(function, self.names)
+        in_replay = any(call.in_replay or call.entries > 1 for call in self._open)
+        call = Call(name, depth=len(self._open) + 1, in_replay=in_replay)
+        self.calls.append(call)
+        self.functions.setdefault(name, function)
+        return call
+
+    def _counted(self, call: Call, function: Function) -> Function:
+        def region(*args: Any, **kwargs: Any) -> Any:
+            with self._entry(call):
+                result = function(*args, **kwargs)
+                call.completions += 1
+            return result
+
+        return region
+
+    @contextlib.contextmanager
+    def _entry(self, call: Call) -> Iterator[None]:
+        call.entries += 1
+        self._open.append(call)
+        if self.watcher:
+            self.watcher.entered(call)
+        try:
+            yield
+        finally:
+            if self.watcher:
+                self.watcher.left(call)
+            self._open.remove(call)
+
+
+def intercept(regions: Regions) -> None:
+    """Send every call of ``checkpoint`` in this process to ``regions``, for good."""
+    real = _undecorated()
+    if real.__code__.co_freevars:
+        raise RuntimeError(f"checkpoint of torch {torch.__version__} cannot be intercepted")
+    original = types.FunctionType(
+        real.__code__, real.__globals__, real.__name__, real.__defaults__, real.__closure__
+    )
+    original.__kwdefaults__ = real.__kwdefaults__
+    handler = functools.partial(regions.handle, original)
+    vars(torch.utils.checkpoint)["_haversack_handler"] = handler
+    real.__code__ = _to_handler.__code__
+
+
+# Runs with the globals of torch.utils.checkpoint, so it can name nothing of this module.
+def _to_handler(function: Any, *args: Any, **kwargs: Any) -> Any:
+    return globals()["_haversack_handler"](function, *args, **kwargs)
+
+
+def _undecorated() -> Any:
+    function: Any = torch.utils.checkpoint.checkpoint
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    return function
+
+
+def wrap(modules: Iterable[nn.Module], *, use_reentrant: bool) -> None:
+    """Run the forward of each module as a region, its hooks outside."""
+    for module in modules:
+        forward = _as_region(module.forward, use_reentrant)
+        module.forward = forward
+
+
+def _as_region(forward: Function, use_reentrant: bool) -> Function:
+    def region_forward(*args: Any, **kwargs: Any) -> Any:
+        function = forward
+        # The reentrant variant takes no keyword arguments, and a setting's name would be taken
+        # for the setting.
+        if use_reentrant or any(name in SETTINGS for name in kwargs):
+            function, kwargs = functools.partial(forward, **kwargs), {}
+        return torch.utils.checkpoint.checkpoint(
+            function, *args, use_reentrant=use_reentrant, **kwargs
+        )
+
+    return region_forward
+
+
+def region_name(function: Function, names: Mapping[int, str]) -> str:
+    """Name a region by the module that it runs, else by its function."""
+    while isinstance(function, functools.partial):
+        bound = next((names[id(held)] for held in function.args if id(held) in names), None)
+        if bound is not None:
+            return bound
+        function = function.func
+    if id(function) in names:
+        return names[id(function)]
+    name: str = getattr(function, "__qualname__", type(function).__qualname__)
+    owner = names.get(id(getattr(function, "__self__", None)))
+    if owner is not None:
+        short = name.rpartition(".")[2]
+        return owner if short in _FORWARDS else f"{owner}.{short}"
+    return next((names[id(held)] for held in _closure(function) if id(held) in names), name)
+
+
+def _closure(function: Any) -> Iterator[Any]:
+    for cell in getattr(function, "__closure__", None) or ():
+        with contextlib.suppress(ValueError):  # a variable that is not assigned yet
+            yield cell.cell_contents

@@ -1,0 +1,164 @@
+"""One run of a workload, in a process of its own: set up, step, and what can be seen afterwards.
+
+The first plain run leaves its values in a file of the scratch folder, with which later runs
+compare theirs, so that no run's tensors travel.
+"""
+
+import platform
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from haversack.torch import Workload
+from haversack.verify import Facet, VerifyRequest, VerifySchedule
+from haversack_server.verify.comparison import Row
+from haversack_server.verify.outcome import Outcome, RegionCount
+from haversack_server.worker import blocks, compare, prepare, rng
+from haversack_server.worker.compare import Values
+from haversack_server.worker.errors import BadWorkloadError
+from haversack_server.worker.leaves import find_leaves, roots
+from haversack_server.worker.regions import Call, Regions, intercept, wrap
+from haversack_server.worker.state import snapshot
+from haversack_server.worker.step import Step
+from haversack_server.worker.watch import MemoryWatch, RandomWatch
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunPlan:
+    """What is particular to one run.
+
+    ``first`` is the run that the others compare with, by what it leaves in ``values_file``.
+    ``wrapped`` names modules that become regions, beside the calls that the model makes itself.
+    """
+
+    stage: str
+    values_file: str
+    checkpointed: bool = False
+    first: bool = False
+    watched: bool = False
+    with_callback: bool = True
+    wrapped: tuple[str, ...] = ()
+
+
+def perform(plan: RunPlan, request: VerifyRequest, workload: Workload) -> Outcome:
+    """Run the step once and give what it leaves; the process is spent afterwards."""
+    workload, notes = prepare.prepare(workload, request)
+    leaves = find_leaves(workload)
+    memory = MemoryWatch(torch.device(request.device or "cpu"), enabled=plan.watched)
+    watch = RandomWatch(leaves.generators) if plan.watched else None
+    regions = _install_regions(plan, request, workload, watch)
+    step = Step(
+        workload,
+        request.schedule or VerifySchedule.ONE_MICROBATCH,
+        plan.with_callback,
+        memory.before_backward,
+    )
+    prepare.pin(request)
+    spent_ns = _timed(step, memory)
+    generators = rng.default_states()  # before all else: what follows may draw
+    state = snapshot(roots(workload), _region_functions(regions, plan))
+    values = leaves.values(step.outputs, step.losses)
+    return Outcome(
+        stage=plan.stage,
+        raised=step.raised,
+        loss=step.loss_said,
+        time_ns=spent_ns,
+        compared={facet: len(named) for facet, named in values.items()},
+        rows=tuple(_kept_or_compared(plan, values)),
+        rng=generators | state.generators,
+        state=state.values,
+        truncated=state.truncated,
+        regions=tuple(_counts(regions.calls)),
+        wrapped=_next_wrapped(plan, request, workload, regions, step),
+        sources=watch.sources() if watch else (),
+        peak_bytes=memory.peak_bytes,
+        retained_bytes=memory.retained_bytes,
+        gradients_all_zero=_all_zero(values),
+        device_name=_device_name(memory.device),
+        notes=notes,
+    )
+
+
+def _next_wrapped(
+    plan: RunPlan, request: VerifyRequest, workload: Workload, regions: Regions, step: Step
+) -> tuple[str, ...]:
+    """Decide after the first run, which shows whether the model makes calls, for all others."""
+    if not plan.first:
+        return plan.wrapped
+    try:
+        return blocks.chosen(workload, request, makes_calls=bool(regions.calls))
+    except BadWorkloadError:
+        if step.raised:
+            return ()  # it may have raised before its first call; let the others show the same
+        raise
+
+
+def _device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return str(torch.cuda.get_device_name(device))
+    kind = platform.processor() or platform.machine()
+    return f"{kind}, {torch.backends.cpu.get_cpu_capability()}"
+
+
+def _install_regions(
+    plan: RunPlan, request: VerifyRequest, workload: Workload, watch: RandomWatch | None
+) -> Regions:
+    given = {
+        "early_stop": request.early_stop,
+        "preserve_rng_state": request.preserve_rng_state,
+        "determinism_check": request.determinism_check or None,
+    }
+    regions = Regions(
+        names=blocks.module_names(workload.model),
+        direct=not plan.checkpointed,
+        overrides={name: value for name, value in given.items() if value is not None},
+        watcher=watch,
+    )
+    intercept(regions)
+    modules = blocks.named_blocks(workload.model, plan.wrapped) if plan.wrapped else {}
+    wrap(modules.values(), use_reentrant=request.use_reentrant)
+    return regions
+
+
+def _timed(step: Step, memory: MemoryWatch) -> int:
+    clock = time.perf_counter_ns if memory.device.type == "cuda" else time.process_time_ns
+    with memory.around():
+        start_ns = clock()
+        step.run()
+        memory.finish()
+        return clock() - start_ns
+
+
+def _region_functions(regions: Regions, plan: RunPlan) -> dict[str, object]:
+    functions = regions.functions.items()
+    return {f"region {name}": each for name, each in functions if name not in plan.wrapped}
+
+
+def _kept_or_compared(plan: RunPlan, values: dict[str, Values]) -> Iterator[Row]:
+    if plan.first:
+        torch.save(values, plan.values_file)
+        return
+    plain = torch.load(plan.values_file, weights_only=True, mmap=True)
+    for facet, named in values.items():
+        yield from compare.rows(Facet[facet], plain[facet], named)
+
+
+def _counts(calls: list[Call]) -> Iterator[RegionCount]:
+    for region in dict.fromkeys(call.region for call in calls):
+        own = [call for call in calls if call.region == region]
+        forwards = [call for call in own if not call.in_replay]
+        yield RegionCount(
+            region=region,
+            entries=sum(call.entries for call in own),
+            completions=sum(call.completions for call in own),
+            # One for the forward, one for the replay, one more for each region around it.
+            expected_entries=sum(call.depth + 1 for call in forwards),
+        )
+
+
+def _all_zero(values: dict[str, Values]) -> bool:
+    facets = (Facet.INPUT_GRADIENTS, Facet.PARAMETER_GRADIENTS)
+    gradients = [gradient for facet in facets for gradient in values[facet.name].values()]
+    return not any(isinstance(each, torch.Tensor) and bool(each.any()) for each in gradients)

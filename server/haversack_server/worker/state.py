@@ -1,0 +1,72 @@
+"""Python state that a workload reaches: what a region may change beside tensors and gradients.
+
+Walks what ``reach`` names. Buffers and default generators are other facets. Digests are taken
+outside the step, so no probe runs inside a region.
+"""
+
+import collections
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from haversack_server.worker.reach import SCALARS, look, spelled
+from haversack_server.worker.rng import held_state, is_generator
+
+MOST_THINGS = 200_000
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """What was reached: a digest of each thing and of each generator, by its path."""
+
+    values: dict[str, str] = field(default_factory=dict)
+    generators: dict[str, str] = field(default_factory=dict)
+    truncated: bool = False
+
+
+def snapshot(*roots: Mapping[str, object], most_things: int = MOST_THINGS) -> Snapshot:
+    """Digest everything that the roots reach, each thing under the first path that reaches it.
+
+    Later roots name only what earlier ones do not reach.
+    """
+    found = Snapshot()
+    for path, thing, record in walk(*roots):
+        state = held_state(thing)
+        if state is not None:
+            found.generators[path] = state
+        elif record:
+            found.values[path] = record
+        if len(found.values) >= most_things:
+            found.truncated = True
+            break
+    return found
+
+
+def walk(*roots: Mapping[str, object]) -> Iterator[tuple[str, Any, str]]:
+    """Give path, thing and digest of everything that the roots reach, the nearest first."""
+    seen: dict[int, object] = {}  # keeps what it saw alive, so that no id comes twice
+    for each in roots:
+        yield from _walk(each, seen)
+
+
+def _walk(
+    roots: Mapping[str, object], seen: dict[int, object]
+) -> Iterator[tuple[str, Any, str]]:
+    pending: collections.deque[tuple[str, Any]] = collections.deque(roots.items())
+    while pending:
+        path, thing = pending.popleft()
+        if isinstance(thing, SCALARS):
+            yield path, thing, spelled(thing)
+        elif id(thing) not in seen:
+            seen[id(thing)] = thing
+            if is_generator(thing):
+                yield path, thing, ""
+                continue
+            record, children = look(thing)
+            yield path, thing, record
+            pending.extend((_join(path, label), child) for label, child in children)
+
+
+def _join(path: str, label: str) -> str:
+    # A label that is no attribute and no index is a path of its own: a global, a class attribute.
+    return f"{path}{label}" if label[0] in ".[" else label

@@ -1,0 +1,100 @@
+"""The probes of a watched run: who draws random numbers in a region, and what a step holds.
+
+Watched runs explain; the verdict stands on runs without probes.
+"""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from haversack.verify import RandomSource
+from haversack_server.worker import rng
+from haversack_server.worker.memory import LiveStorages
+from haversack_server.worker.regions import Call
+
+
+@dataclass(slots=True)
+class RandomWatch:
+    """Takes the states of all generators at every entry into a region and at its end."""
+
+    held: Mapping[str, Any]
+    drawn_in_forward: set[str] = field(default_factory=set)
+    drawn_in_replay: set[str] = field(default_factory=set)
+    not_restored: set[str] = field(default_factory=set)
+    _open: list[dict[str, str]] = field(default_factory=list)
+    _first: dict[int, dict[str, str]] = field(default_factory=dict)
+
+    def entered(self, call: Call) -> None:
+        """Take the states that an entry begins with."""
+        states = self._states()
+        self._open.append(states)
+        first = self._first.setdefault(id(call), states)
+        self.not_restored |= {name for name in states if states[name] != first.get(name)}
+
+    def left(self, call: Call) -> None:
+        """Find which states moved since the entry."""
+        before, after = self._open.pop(), self._states()
+        drawn = {name for name in after if after[name] != before.get(name)}
+        if call.entries > 1 or call.in_replay:
+            self.drawn_in_replay |= drawn
+        else:
+            self.drawn_in_forward |= drawn
+
+    def sources(self) -> tuple[RandomSource, ...]:
+        """Say for each source that a region drew from who drew, and whether it was restored."""
+        return tuple(
+            RandomSource(
+                source=name,
+                drawn_in_forward=name in self.drawn_in_forward,
+                drawn_in_replay=name in self.drawn_in_replay,
+                restored=name not in self.not_restored,
+            )
+            for name in sorted(self.drawn_in_forward | self.drawn_in_replay)
+        )
+
+    def _states(self) -> dict[str, str]:
+        # Without modes: a mode of selective checkpointing counts every operation in a region.
+        with _disable_current_modes():
+            held = {path: rng.held_state(thing) or "" for path, thing in self.held.items()}
+            return rng.default_states() | held
+
+
+@dataclass(slots=True)
+class MemoryWatch:
+    """Measures what a step holds: by its storages on the CPU, by the allocator on a GPU."""
+
+    device: torch.device
+    enabled: bool
+    peak_bytes: int | None = None
+    retained_bytes: int | None = None
+    _storages: LiveStorages | None = None
+    _base_bytes: int = 0
+
+    def around(self) -> AbstractContextManager[object]:
+        """Give the context to run the step in."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+            torch.cuda.reset_peak_memory_stats(self.device)
+            self._base_bytes = torch.cuda.memory_allocated(self.device)
+        elif self.enabled:
+            self._storages = LiveStorages()
+            return self._storages
+        return nullcontext()
+
+    def before_backward(self) -> None:
+        """Take what is held between forward and backward; the last time counts."""
+        if self.device.type == "cuda":
+            self.retained_bytes = torch.cuda.memory_allocated(self.device) - self._base_bytes
+        elif self._storages is not None:
+            self.retained_bytes = self._storages.live_bytes
+
+    def finish(self) -> None:
+        """Take the peak."""
+        if self.device.type == "cuda":
+            self.peak_bytes = torch.cuda.max_memory_allocated(self.device) - self._base_bytes
+        elif self._storages is not None:
+            self.peak_bytes = self._storages.peak_bytes

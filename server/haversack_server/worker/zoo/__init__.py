@@ -1,0 +1,20 @@
+"""The built-in workloads, by the names of ``haversack_server.verify.catalog``."""
+
+from collections.abc import Callable
+
+from haversack.torch import Workload
+from haversack_server.worker.zoo import convnet, entropy, gpt2, mlp, sine
+
+FACTORIES: dict[str, Callable[..., Workload]] = {
+    "conv-batchnorm": convnet.conv_batchnorm,
+    "entropy-mask": entropy.entropy_mask,
+    "gpt2-tiny": gpt2.gpt2_tiny,
+    "mlp": mlp.mlp,
+    "sine-dropout-square": sine.with_dropout,
+    "sine-dropout-square-changed-setting": sine.with_changed_setting,
+    "sine-dropout-square-list-append": sine.with_list_append,
+    "sine-dropout-square-no-dropout": sine.without_dropout,
+    "sine-dropout-square-no-preserve": sine.without_preserved_rng,
+    "sine-dropout-square-python-random": sine.with_python_random,
+    "sine-dropout-square-zero-input": sine.with_zero_input,
+}

@@ -1,0 +1,137 @@
+"""The server's end of a zygote: a worker that holds torch ready and forks a process for each job.
+
+A zygote that died is replaced, never revived; its jobs' processes are killed and say so.
+"""
+
+import asyncio
+import contextlib
+import pathlib
+import socket
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from haversack_server.processes import (
+    NotStartedError,
+    Process,
+    kill_group,
+    read_frame,
+    start_worker,
+    tail,
+)
+from haversack_server.verify import frames
+
+_START_S = 120.0
+_STOP_S = 5.0
+_OUTPUT = "zygote.txt"
+
+
+@dataclass(slots=True)
+class _Birth:
+    """A job's process from the request on: first its pid comes, then its end."""
+
+    pid: "asyncio.Future[int]"
+    ended: "asyncio.Future[int | None]"
+
+
+@dataclass(slots=True)
+class Zygote:
+    """Forks processes; made by ``start``, ended by ``stop``."""
+
+    folder: pathlib.Path
+    popen: "subprocess.Popen[bytes]"
+    control: socket.socket
+    ready: "asyncio.Future[None]"
+    births: dict[str, _Birth] = field(default_factory=dict)
+    listening: "asyncio.Task[None] | None" = None
+
+    @classmethod
+    async def start(cls, folder: pathlib.Path) -> "Zygote":
+        """Start one that is ready to fork. Raises NotStartedError with its last words."""
+        ours, theirs = socket.socketpair()
+        with theirs, (folder / _OUTPUT).open("wb") as output:
+            arguments = ["--control-fd", str(theirs.fileno())]
+            popen = start_worker(arguments, theirs, folder, output=output)
+        ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        zygote = cls(folder, popen, ours.dup(), ready)
+        reader, writer = await asyncio.open_unix_connection(sock=ours)
+        zygote.listening = asyncio.create_task(zygote._listen(reader, writer))
+        try:
+            await asyncio.wait_for(ready, _START_S)
+        except BaseException:
+            kill_group(popen.pid)  # it may still be loading torch, and deaf
+            await zygote.stop()
+            raise
+        return zygote
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it can fork."""
+        return self.listening is not None and not self.listening.done()
+
+    async def fork(self, job: str, limits: Mapping[str, Any]) -> Process:
+        """Fork a process. Raises NotStartedError if the zygote ends before it does."""
+        if not self.is_alive:
+            raise NotStartedError("the worker ended")
+        loop = asyncio.get_running_loop()
+        birth = self.births[job] = _Birth(loop.create_future(), loop.create_future())
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                frame = frames.pack({"job": job, "limits": dict(limits)})
+                socket.send_fds(self.control, [frame], [theirs.fileno()])
+            return await Process.connected(await birth.pid, ours, birth.ended)
+        except OSError as gone:
+            ours.close()
+            raise NotStartedError("the worker ended") from gone
+        except BaseException:
+            ours.close()
+            raise
+
+    async def _listen(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while (message := await read_frame(reader)) is not None:
+                self._take(message)
+        finally:
+            writer.close()
+            self._mourn()
+
+    def _take(self, message: Mapping[str, Any]) -> None:
+        if "ready" in message:
+            self.ready.set_result(None)
+        elif "forked" in message:
+            _set(self.births[message["forked"]].pid, message["pid"])
+        else:
+            _set(self.births.pop(message["exited"]).ended, message["status"])
+
+    def _mourn(self) -> None:
+        gone = NotStartedError(tail(self.folder / _OUTPUT) or "the worker ended without a word")
+        for birth in self.births.values():
+            if not birth.pid.done():
+                birth.pid.set_exception(gone)
+            elif not birth.pid.cancelled():
+                kill_group(birth.pid.result())
+            _set(birth.ended, None)
+        self.births.clear()
+        if not self.ready.done():
+            self.ready.set_exception(gone)
+
+    async def stop(self) -> None:
+        """End it and every process that it forked."""
+        # Its end closes when ours does; it then kills what is left and goes.
+        with contextlib.suppress(OSError):  # it went first
+            self.control.shutdown(socket.SHUT_RDWR)
+        self.control.close()
+        try:
+            await asyncio.to_thread(self.popen.wait, _STOP_S)
+        except subprocess.TimeoutExpired:
+            kill_group(self.popen.pid)
+            await asyncio.to_thread(self.popen.wait)
+        if self.listening is not None:
+            await self.listening
+
+
+def _set(future: "asyncio.Future[Any]", value: Any) -> None:
+    if not future.done():
+        future.set_result(value)

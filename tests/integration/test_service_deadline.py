@@ -1,0 +1,148 @@
+"""Nothing runs on after a deadline or a cancel, and health answers while solvers run."""
+
+import threading
+from collections.abc import Iterator
+
+import grpc
+import numpy as np
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from numpy.typing import NDArray
+from tests.integration.servers import (
+    PATIENCE_S,
+    HeldPlans,
+    eventually,
+    hard_request,
+    metrics_of,
+    served,
+    stub_of,
+)
+
+from haversack import Budget, Candidates, Client, DeadlineError, Plan, PlanRequest, wire
+from haversack_server.plan.answer import plan as solve
+from haversack_server.service.app import Running
+from haversack_server.service.rooms import Rooms
+from haversack_server.service.settings import Settings
+
+
+class CountedSolves:
+    """The real plan room, with a count of what runs in it."""
+
+    def __init__(self) -> None:
+        self._change = threading.Condition()
+        self._running = 0
+        self.began = 0
+
+    def plan(self, request: PlanRequest, cancel: NDArray[np.uint8]) -> Plan:
+        self._count(1)
+        try:
+            return solve(request, cancel)
+        finally:
+            self._count(-1)
+
+    def _count(self, change: int) -> None:
+        with self._change:
+            self._running += change
+            self.began += change > 0
+            self._change.notify_all()
+
+    def wait_until(self, running: int) -> bool:
+        with self._change:
+            return self._change.wait_for(lambda: self._running == running, PATIENCE_S)
+
+
+@pytest.fixture(scope="module")
+def solves() -> CountedSolves:
+    return CountedSolves()
+
+
+@pytest.fixture(scope="module")
+def running(solves: CountedSolves) -> Iterator[Running]:
+    rooms = Rooms(plan=solves.plan)
+    rooms.warm()
+    with served(Settings(solver_threads=2), rooms) as running:
+        yield running
+
+
+def test_no_solver_is_alive_after_the_deadline(running: Running, solves: CountedSolves) -> None:
+    began = solves.began
+    with Client(running.target) as client, pytest.raises(DeadlineError):
+        client.plan(hard_request(), timeout=0.3)
+    assert solves.began == began + 1
+    assert solves.wait_until(running=0)
+
+
+def test_no_solver_is_alive_after_the_caller_cancels(
+    running: Running, solves: CountedSolves
+) -> None:
+    message = wire.message_of(hard_request())
+    with grpc.insecure_channel(running.target) as channel:
+        call = stub_of(channel).Plan.future(message)
+        assert solves.wait_until(running=1)
+        call.cancel()
+        assert solves.wait_until(running=0)
+
+
+def test_no_solver_is_alive_after_the_caller_is_gone(
+    running: Running, solves: CountedSolves
+) -> None:
+    channel = grpc.insecure_channel(running.target)
+    stub = stub_of(channel)
+    call = stub.Plan.future(wire.message_of(hard_request()))
+    assert solves.wait_until(running=1)
+    channel.close()
+    assert solves.wait_until(running=0)
+    assert call.done()
+
+
+def test_health_answers_while_every_thread_solves(running: Running, solves: CountedSolves) -> None:
+    message = wire.message_of(hard_request())
+    with grpc.insecure_channel(running.target) as channel:
+        stub = stub_of(channel)
+        calls = [stub.Plan.future(message) for _ in range(2)]
+        assert solves.wait_until(running=2)
+        health = health_pb2_grpc.HealthStub(channel)
+        for _ in range(20):
+            answer = health.Check(health_pb2.HealthCheckRequest(), timeout=PATIENCE_S)
+            assert answer.status == health_pb2.HealthCheckResponse.SERVING
+        assert not any(call.done() for call in calls)
+        for call in calls:
+            call.cancel()
+        assert solves.wait_until(running=0)
+
+
+def test_a_solve_that_waits_for_a_thread_never_begins_once_its_deadline_passed() -> None:
+    held = HeldPlans()
+    request = PlanRequest(candidates=Candidates(size_bytes=(1,), gain=(1,)), budget=Budget(bytes=1))
+    with (
+        served(Settings(solver_threads=1, metrics_port=0), held.rooms) as running,
+        Client(running.target) as client,
+    ):
+        with grpc.insecure_channel(running.target) as channel:
+            stub = stub_of(channel)
+            first = stub.Plan.future(wire.message_of(request))
+            assert held.began.acquire(timeout=PATIENCE_S)
+            with pytest.raises(DeadlineError):
+                client.plan(request, timeout=0.1)
+            # The caller's clock may be a moment ahead of the server's.
+            assert eventually(
+                lambda: any("DEADLINE_EXCEEDED" in each for each in metrics_of(running))
+            )
+            held.released.set()
+            first.result(PATIENCE_S)
+        client.plan(request)
+    assert held.began.acquire(blocking=False)  # the plan after it
+    assert not held.began.acquire(blocking=False)  # and none for the one that waited
+
+
+def test_stopping_the_server_stops_its_solvers() -> None:
+    held = HeldPlans()
+    request = PlanRequest(candidates=Candidates(size_bytes=(1,), gain=(1,)), budget=Budget(bytes=1))
+    with served(Settings(grace_s=0.0), held.rooms) as running:
+        channel = grpc.insecure_channel(running.target)
+        call = stub_of(channel).Plan.future(wire.message_of(request))
+        assert held.began.acquire(timeout=PATIENCE_S)
+    assert held.ended.acquire(blocking=False)
+    assert held.told_to_stop == 1
+    assert call.code() is not grpc.StatusCode.OK
+    channel.close()

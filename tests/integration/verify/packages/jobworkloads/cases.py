@@ -1,0 +1,309 @@
+"""Cases of the failure matrix, as small as they can be; the name says what is special."""
+
+import contextvars
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    checkpoint,
+    create_selective_checkpoint_contexts,
+)
+
+from haversack.torch import Workload
+
+WIDTH = 6
+COUNTER = {"calls": 0}
+GENERATOR = torch.Generator()
+LEVEL = contextvars.ContextVar("LEVEL", default=1.0)
+
+
+class Regions(nn.Module):
+    """Linear layers, then one function of the module as a region."""
+
+    def __init__(self, region: Callable[..., Any], **settings: Any) -> None:
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, WIDTH)
+        self.settings = {"use_reentrant": False} | settings
+        self.region = region
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return checkpoint(self.region, self, x, **self.settings)
+
+
+def workload(region: Callable[..., Any], **settings: Any) -> Workload:
+    return Workload(Regions(region, **settings), (torch.randn(3, WIDTH, requires_grad=True),))
+
+
+class Mlp(nn.Module):
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(
+            nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Dropout(0.2)) for _ in range(layers)
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+def mlp(layers: int = 2) -> Workload:
+    return Workload(Mlp(layers), (torch.randn(3, WIDTH, requires_grad=True),))
+
+
+def numpy_mask() -> Workload:
+    def region(model: Regions, x: torch.Tensor) -> torch.Tensor:
+        noise = torch.from_numpy(numpy.random.rand(WIDTH)).to(x.dtype)
+        return model.linear(x).sin() * noise
+
+    return workload(region)
+
+
+def own_generator() -> Workload:
+    def region(model: Regions, x: torch.Tensor) -> torch.Tensor:
+        return model.linear(x).sin() * torch.rand(WIDTH, generator=GENERATOR)
+
+    return workload(region)
+
+
+def rrelu_last() -> Workload:
+    return workload(lambda model, x: functional.rrelu(model.linear(x), training=True))
+
+
+def global_counter_in_math() -> Workload:
+    def region(model: Regions, x: torch.Tensor) -> torch.Tensor:
+        COUNTER["calls"] += 1
+        return (model.linear(x) * COUNTER["calls"]).sin()
+
+    return workload(region)
+
+
+def counter_of_a_class() -> Workload:
+    class Counting:
+        calls = 0
+
+    def region(model: Regions, x: torch.Tensor) -> torch.Tensor:
+        Counting.calls += 1
+        return model.linear(x).sin()
+
+    return workload(region)
+
+
+def ema_in_output() -> Workload:
+    class Ema(Regions):
+        def __init__(self) -> None:
+            super().__init__(lambda model, x: model.smooth(x))
+            self.register_buffer("mean", torch.zeros(WIDTH))
+
+        def smooth(self, x: torch.Tensor) -> torch.Tensor:
+            h = self.linear(x)
+            self.mean.mul_(0.9).add_(h.detach().mean(0), alpha=0.1)
+            return (h * self.mean.clone()).sin()
+
+    return Workload(Ema(), (torch.randn(3, WIDTH, requires_grad=True),))
+
+
+def stateful_hidden() -> Workload:
+    def region(model: Regions, x: torch.Tensor) -> torch.Tensor:
+        model.hidden = (model.linear(x) + model.hidden).tanh()
+        kept = model.hidden
+        model.hidden = model.hidden.detach()
+        return kept
+
+    built = workload(region)
+    built.model.hidden = torch.zeros(3, WIDTH)
+    return built
+
+
+def iterator_argument() -> Workload:
+    scales = iter([1.0, 2.0, 3.0])
+    return workload(lambda model, x: (model.linear(x) * next(scales)).sin())
+
+
+def exception_only_in_replay() -> Workload:
+    seen = []
+
+    def region(model: Regions, x: torch.Tensor) -> torch.Tensor:
+        seen.append(1)
+        if len(seen) > 1:
+            raise ValueError("a second time")
+        return model.linear(x).sin()
+
+    return workload(region)
+
+
+def keyword_changed_after() -> Workload:
+    class Masked(Regions):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return checkpoint(self.region, x, use_reentrant=False, scale=self.scale)
+
+    model = Masked(lambda x, scale: model.linear(x + scale).sin())
+    model.scale = torch.ones(WIDTH)
+    given = (torch.randn(3, WIDTH, requires_grad=True),)
+    return Workload(model, given, between_forward_and_backward=lambda: model.scale.mul_(2))
+
+
+def attribute_of_the_last_forward() -> Workload:
+    """Equal with one microbatch; the second forward overwrites what the first replay needs."""
+
+    class Positions(Regions):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.scale = torch.rand(WIDTH)
+            return checkpoint(self.region, self, x, use_reentrant=False)
+
+    model = Positions(lambda model, x: model.linear(x).sin() * model.scale)
+    return Workload(model, (torch.randn(3, WIDTH, requires_grad=True),))
+
+
+def loss_history() -> Workload:
+    """Equal in one step; what the region left in a list weighs on the second step."""
+    history: list[torch.Tensor] = []
+
+    def region(model: Regions, x: torch.Tensor) -> torch.Tensor:
+        h = model.linear(x)
+        history.append(h.detach().mean())
+        return h.sin()
+
+    built = workload(region)
+    optimizer = torch.optim.SGD(built.model.parameters(), lr=0.1)
+    return Workload(
+        built.model,
+        built.args,
+        loss=lambda out: out.sum() * (1 + sum(history[:-1], torch.zeros(()))),
+        optimizer=optimizer,
+    )
+
+
+def context_variable() -> Workload:
+    """Equal where backward runs in the forward's thread; the variable is lost in another."""
+    built = workload(lambda model, x: (model.linear(x) * LEVEL.get()).sin())
+
+    class Leveled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = built.model
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            LEVEL.set(2.0)
+            return self.inner(x)
+
+    return Workload(Leveled(), built.args)
+
+
+def nested() -> Workload:
+    def inner(model: Regions, x: torch.Tensor) -> torch.Tensor:
+        return functional.dropout(model.linear(x).sin(), 0.3)
+
+    def region(model: Regions, x: torch.Tensor) -> torch.Tensor:
+        return checkpoint(inner, model, x, use_reentrant=False).cos()
+
+    return workload(region)
+
+
+def reentrant() -> Workload:
+    region = lambda model, x: functional.dropout(model.linear(x).sin(), 0.3)  # noqa: E731
+    return workload(region, use_reentrant=True)
+
+
+def selective() -> Workload:
+    policy = lambda ctx, op, *args, **kwargs: (  # noqa: E731
+        CheckpointPolicy.MUST_SAVE
+        if op == torch.ops.aten.addmm.default
+        else CheckpointPolicy.PREFER_RECOMPUTE
+    )
+    return workload(
+        lambda model, x: functional.dropout(model.linear(model.linear(x).sin()).sin(), 0.3),
+        context_fn=lambda: create_selective_checkpoint_contexts(policy),
+    )
+
+
+def shape_changes_in_replay() -> Workload:
+    calls: list[int] = []
+
+    def region(model: Regions, x: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        return model.linear(x[: 4 - len(calls)]).sin()
+
+    return workload(region)
+
+
+def random_order_of_equal_shapes() -> Workload:
+    def region(model: Regions, x: torch.Tensor) -> torch.Tensor:
+        functions = [torch.sin, torch.cos, torch.tanh, torch.exp]
+        random.shuffle(functions)
+        h = model.linear(x)
+        for function in functions:
+            h = function(h)
+        return h
+
+    return workload(region)
+
+
+def nothing_to_replay() -> Workload:
+    return workload(lambda model, x: x + 1)
+
+
+def kept_on_the_context() -> Workload:
+    """Equal, but no memory is saved: the function keeps its tensor itself."""
+
+    class Keep(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            ctx.kept = x.exp()
+            return ctx.kept.clone()
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+            return gradient * ctx.kept
+
+    return workload(lambda model, x: Keep.apply(x))
+
+
+def raises_in_forward() -> Workload:
+    def region(model: Regions, x: torch.Tensor) -> torch.Tensor:
+        raise ValueError("never works")
+
+    return workload(region)
+
+
+def raises_only_plain() -> Workload:
+    """An output edited in place: a plain backward needs it as it was, a replay makes it anew."""
+
+    class Edited(Regions):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = checkpoint(self.region, self, x, use_reentrant=False)
+            return y.mul_(2)
+
+    model = Edited(lambda model, x: model.linear(x).exp())
+    return Workload(model, (torch.randn(3, WIDTH, requires_grad=True),))
+
+
+def function_with_a_weight() -> Workload:
+    """No module at all: the weight is in a closure."""
+    weight = torch.randn(WIDTH, requires_grad=True)
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return checkpoint(lambda x: (x * weight).sin(), x, use_reentrant=False)
+
+    return Workload(model, (torch.randn(3, WIDTH, requires_grad=True),))
+
+
+def unused_parameter() -> Workload:
+    built = workload(lambda model, x: model.linear(x).sin())
+    built.model.unused = nn.Parameter(torch.zeros(2))
+    return built
+
+
+def reads_the_clock() -> Workload:
+    import time
+
+    def region(model: Regions, x: torch.Tensor) -> torch.Tensor:
+        return model.linear(x).sin() * (time.perf_counter_ns() % 1000)
+
+    return workload(region)

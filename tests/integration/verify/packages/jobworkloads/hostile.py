@@ -1,0 +1,117 @@
+"""Factories and models that harm their own process. None is run outside a job."""
+
+import ctypes
+import os
+import signal
+import sys
+import time
+from typing import Any, NoReturn
+
+import torch
+from torch import nn
+
+from haversack.torch import Workload
+from jobworkloads.cases import WIDTH, mlp
+
+not_callable = 3
+
+
+def returns_nothing() -> None: ...
+
+
+def raises() -> NoReturn:
+    raise ValueError("no weights here")
+
+
+def leaves() -> NoReturn:
+    sys.exit("leaving")
+
+
+def exits(status: int = 7) -> NoReturn:
+    os._exit(status)
+
+
+def killed() -> NoReturn:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError
+
+
+def crashes() -> Any:
+    return ctypes.string_at(0)
+
+
+def endless() -> NoReturn:
+    while True:
+        pass
+
+
+def sleeps(seconds: float = 600.0) -> Workload:
+    time.sleep(seconds)
+    return mlp()
+
+
+def takes_memory(gibibytes: int = 64) -> Any:
+    return torch.ones(gibibytes * 2**28)
+
+
+def takes_memory_of_python(gibibytes: int = 64) -> Any:
+    return bytearray(gibibytes * 2**30)
+
+
+def prints(lines: int = 3000) -> Workload:
+    for _ in range(lines):
+        print("x" * 70)
+        sys.stderr.write("y" * 70 + "\n")
+    os.write(1, b"\x00\x00\x00\x01{")
+    assert sys.stdin.read() == ""
+    print("the last word")
+    return mlp()
+
+
+def writes_to_every_descriptor() -> NoReturn:
+    for descriptor in range(3, 64):
+        try:
+            os.write(descriptor, b"\xff" * 64)
+        except OSError:
+            continue
+    time.sleep(600)
+    raise AssertionError
+
+
+def leaves_processes() -> Workload:
+    """Fork one child in the job's group, and one that leaves it."""
+    for leave in (False, True):
+        if os.fork() == 0:
+            if leave:
+                os.setsid()
+            time.sleep(600)
+            os._exit(0)
+    return mlp()
+
+
+def leaves_processes_and_exits() -> NoReturn:
+    leaves_processes()
+    os._exit(3)
+
+
+def tells_its_surroundings() -> NoReturn:
+    names = sorted(name for name in os.environ if name.startswith("HAVERSACK_"))
+    open("here", "w").close()
+    raise ValueError(f"{names} {os.environ.get('CUDA_VISIBLE_DEVICES')!r} {os.listdir('.')}")
+
+
+class Harmful(nn.Module):
+    """Does one harmful thing in its forward, which is a process of its own."""
+
+    def __init__(self, harm: str) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(WIDTH, WIDTH)])
+        self.harm = harm
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        globals()[self.harm]()
+        return self.layers[0](x)
+
+
+def in_forward(harm: str) -> Workload:
+    return Workload(Harmful(harm), (torch.ones(2, WIDTH),))

@@ -1,0 +1,135 @@
+"""Workloads that cannot be built, or that end their own process: a typed reason, nothing else."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from haversack.errors import InvalidRequestError
+from haversack.run import WorkloadReference
+from haversack.verify import FailureReason, VerifyLimits, VerifyRequest, VerifyVerdict
+from haversack_server.jobs import JobRunner
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+Verify = Callable[..., Awaitable[Any]]
+BAD, LOST, DEADLINE, OUT_OF_MEMORY = (
+    FailureReason.BAD_WORKLOAD,
+    FailureReason.WORKER_LOST,
+    FailureReason.DEADLINE,
+    FailureReason.OUT_OF_MEMORY,
+)
+LITTLE = VerifyLimits(memory_bytes=2**29)
+
+
+@pytest.mark.parametrize(
+    ("case", "arguments", "words"),
+    [
+        ("hostile:returns_nothing", "", "returned a NoneType; a haversack.torch.Workload would do"),
+        ("hostile:raises", "", "raised ValueError: no weights here"),
+        ("hostile:leaves", "", "raised SystemExit: leaving"),
+        ("hostile:not_callable", "", "is a int, not a factory"),
+        ("hostile:missing", "", "jobworkloads.hostile has no 'missing'"),
+        ("missing:build", "", "jobworkloads.missing cannot be imported: ModuleNotFoundError"),
+        ("cases:mlp", '{"depth": 2}', "unexpected keyword argument 'depth'"),
+        ("hostile:tells_its_surroundings", "", "ValueError: [] '' ['here', 'output.txt']"),
+    ],
+)
+async def test_a_factory_that_gives_no_workload_is_a_bad_workload(
+    verify: Verify, monkeypatch: pytest.MonkeyPatch, case: str, arguments: str, words: str
+) -> None:
+    report = await verify(case=case, args_json=arguments)
+    assert report.verdict is VerifyVerdict.FAILED
+    assert report.failure.reason is BAD
+    assert words in report.failure.message
+    assert report.facets == ()
+
+
+async def test_a_factory_takes_json_arguments(verify: Verify) -> None:
+    report = await verify(case="cases:mlp", args_json='{"layers": 3}')
+    assert len(report.recompute_counts) == 3
+
+
+async def test_a_package_may_be_its_own_module(runner: JobRunner, verify: Verify) -> None:
+    named = WorkloadReference(entry_point="jobworkloads:build")
+    events = [e async for e in runner.submit(VerifyRequest(workload=named)).events()]
+    assert events[-1].report is not None
+    assert events[-1].report.verdict is VerifyVerdict.EQUIVALENT
+
+
+async def test_an_entry_point_that_is_not_allowed_never_becomes_a_job(runner: JobRunner) -> None:
+    before = sum(runner.counts().values())
+    for entry_point in ("os:getcwd", "jobworkloadsevil:build"):
+        named = WorkloadReference(entry_point=entry_point)
+        with pytest.raises(InvalidRequestError, match="not allowed"):
+            runner.submit(VerifyRequest(workload=named))
+    assert sum(runner.counts().values()) == before
+
+
+@pytest.mark.parametrize(
+    ("case", "arguments", "status"),
+    [
+        ("hostile:exits", '{"status": 7}', 7),
+        ("hostile:exits", '{"status": 0}', 0),
+        ("hostile:killed", "", -9),
+        ("hostile:crashes", "", -11),
+        ("hostile:in_forward", '{"harm": "exits"}', 7),
+        ("hostile:in_forward", '{"harm": "killed"}', -9),
+        ("hostile:in_forward", '{"harm": "leaves_processes_and_exits"}', 3),
+        ("hostile:leaves_processes_and_exits", "", 3),
+    ],
+)
+async def test_a_process_that_ends_itself_is_lost_with_its_status(
+    verify: Verify, case: str, arguments: str, status: int
+) -> None:
+    report = await verify(case=case, args_json=arguments)
+    assert report.verdict is VerifyVerdict.FAILED
+    assert report.failure.reason is LOST
+    assert report.failure.exit_status == status
+
+
+@pytest.mark.parametrize(
+    ("case", "arguments"),
+    [
+        ("hostile:endless", ""),
+        ("hostile:sleeps", ""),
+        ("hostile:in_forward", '{"harm": "endless"}'),
+        ("hostile:writes_to_every_descriptor", ""),
+    ],
+)
+async def test_a_process_that_does_not_end_is_killed_at_its_deadline(
+    verify: Verify, case: str, arguments: str
+) -> None:
+    limits = VerifyLimits(deadline_ns=700_000_000)
+    report = await verify(case=case, args_json=arguments, limits=limits)
+    expected = LOST if "descriptor" in case else DEADLINE
+    assert report.failure.reason is expected
+    if expected is DEADLINE:
+        assert "0.7 s" in report.failure.message
+
+
+@pytest.mark.parametrize(
+    ("case", "arguments"),
+    [
+        ("hostile:takes_memory", ""),
+        ("hostile:takes_memory_of_python", ""),
+        ("hostile:in_forward", '{"harm": "takes_memory"}'),
+        ("hostile:in_forward", '{"harm": "takes_memory_of_python"}'),
+    ],
+)
+async def test_a_process_that_takes_too_much_memory_is_told(
+    verify: Verify, case: str, arguments: str
+) -> None:
+    report = await verify(case=case, args_json=arguments, limits=LITTLE)
+    assert report.failure.reason is OUT_OF_MEMORY
+    modest = await verify("mlp", limits=LITTLE)
+    assert modest.verdict is VerifyVerdict.EQUIVALENT
+
+
+async def test_what_a_workload_prints_does_not_touch_the_protocol(verify: Verify) -> None:
+    assert (await verify(case="hostile:prints")).verdict is VerifyVerdict.EQUIVALENT
+
+
+async def test_the_last_words_of_a_job_are_kept(verify: Verify) -> None:
+    report = await verify(case="hostile:raises")
+    assert len(report.failure.stderr_tail) <= 4096
+    assert report.failure.stderr_tail.endswith("ValueError: no weights here\n")

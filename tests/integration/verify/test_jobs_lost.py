@@ -1,0 +1,229 @@
+"""What is killed from outside: a job, the zygote, the server. The next job runs, nothing is left.
+
+Processes are found as children of children, in /proc.
+"""
+
+import asyncio
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from haversack.run import WorkloadReference
+from haversack.verify import FailureReason, VerifyReport, VerifyRequest, VerifyVerdict
+from haversack_server import processes
+from haversack_server.jobs import JobRunner
+from haversack_server.processes import start_afresh
+from haversack_server.verify.records import to_json
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.skipif(not pathlib.Path("/proc/self/task").exists(), reason="needs /proc"),
+]
+pytest.importorskip("torch", reason="jobs need the extra torch")
+PACKAGES = pathlib.Path(__file__).parent / "packages"
+MLP = VerifyRequest(workload=WorkloadReference(name="mlp"))
+PATIENCE_S = 20
+
+
+def children(pid: int) -> list[int]:
+    """The children of every thread of a process."""
+    found: list[int] = []
+    for task in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            found += map(int, task.read_text().split())
+        except OSError:  # the thread has just ended
+            continue
+    return found
+
+
+def descendants(pid: int) -> Iterator[int]:
+    for child in children(pid):
+        yield child
+        yield from descendants(child)
+
+
+def hostile(name: str, **fields: Any) -> VerifyRequest:
+    entry_point = f"jobworkloads.hostile:{name}"
+    return VerifyRequest(workload=WorkloadReference(entry_point=entry_point), **fields)
+
+
+async def report_of(runner: JobRunner, request: VerifyRequest) -> VerifyReport:
+    async for event in runner.submit(request).events():
+        report = event.report
+    assert report is not None
+    return report
+
+
+async def running(runner: JobRunner, request: VerifyRequest) -> asyncio.Task[VerifyReport]:
+    """Start a request and return once it runs."""
+    reading = asyncio.create_task(report_of(runner, request))
+    await asyncio.sleep(0)
+    async with aclosing(runner.submit(request).events()) as events:
+        async for event in events:
+            if event.running:
+                return reading
+    raise AssertionError("the job is over already")
+
+
+async def gone(*pids: int) -> None:
+    """Wait until processes are gone, zombies not counted."""
+    async with asyncio.timeout(PATIENCE_S):
+        while any(_lives(pid) for pid in pids):
+            await asyncio.sleep(0.01)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def workers() -> list[int]:
+    """Zygotes and fresh workers of this process."""
+    command = b"haversack_server.worker"
+    return [pid for pid in children(os.getpid()) if command in _command(pid)]
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def runner() -> AsyncIterator[JobRunner]:
+    async with JobRunner(("jobworkloads",), (str(PACKAGES),)) as runner:
+        await runner.warm()
+        yield runner
+
+
+@pytest.fixture
+def others() -> set[int]:
+    """Workers that other tests of this process run."""
+    return set(workers())
+
+
+async def test_a_job_that_is_killed_is_lost_and_the_next_one_runs(runner: JobRunner) -> None:
+    (zygote,) = [pid for pid in workers() if not list(children(pid))][-1:]
+    reading = await running(runner, hostile("sleeps", job_id="killed"))
+    (job,) = children(zygote)
+    os.kill(job, signal.SIGKILL)
+    report = await asyncio.wait_for(reading, PATIENCE_S)
+    assert report.verdict is VerifyVerdict.FAILED
+    assert report.failure is not None
+    assert report.failure.reason is FailureReason.WORKER_LOST
+    assert report.failure.exit_status == -signal.SIGKILL
+    assert "signal 9 (SIGKILL)" in report.failure.message
+    assert (await report_of(runner, MLP)).verdict is VerifyVerdict.EQUIVALENT
+    assert zygote in workers()
+
+
+async def test_a_zygote_that_is_killed_takes_its_job_and_is_replaced(runner: JobRunner) -> None:
+    zygote = workers()[-1]
+    reading = await running(runner, hostile("sleeps", job_id="orphan"))
+    jobs = children(zygote)
+    os.kill(zygote, signal.SIGKILL)
+    report = await asyncio.wait_for(reading, PATIENCE_S)
+    assert report.failure is not None
+    assert report.failure.reason is FailureReason.WORKER_LOST
+    assert report.failure.exit_status is None
+    await gone(zygote, *jobs)
+    assert (await report_of(runner, MLP)).verdict is VerifyVerdict.EQUIVALENT
+
+
+async def test_a_zygote_that_died_between_jobs_is_replaced(runner: JobRunner) -> None:
+    zygote = workers()[-1]
+    os.kill(zygote, signal.SIGKILL)
+    assert (await report_of(runner, MLP)).verdict is VerifyVerdict.EQUIVALENT
+    assert zygote not in workers()
+
+
+async def test_what_a_job_leaves_behind_is_killed_with_it(runner: JobRunner) -> None:
+    zygote = workers()[-1]
+    for request in (hostile("leaves_processes"), hostile("leaves_processes_and_exits")):
+        await report_of(runner, request)
+        async with asyncio.timeout(PATIENCE_S):
+            while children(zygote):
+                await asyncio.sleep(0.01)
+
+
+async def test_no_process_and_no_folder_is_left_at_the_end(others: set[int]) -> None:
+    folders = set(pathlib.Path(tempfile.gettempdir()).glob("haversack-jobs-*"))
+    async with JobRunner(("jobworkloads",), (str(PACKAGES),)) as runner:
+        reading = await running(runner, hostile("sleeps"))
+        (zygote,) = set(workers()) - others
+        started = [zygote, *descendants(zygote)]
+        assert len(started) == 2
+    report = await reading
+    assert report.failure is not None
+    assert report.failure.reason is FailureReason.CANCELLED
+    assert set(workers()) == others
+    assert not any(_lives(pid) for pid in started)
+    assert set(pathlib.Path(tempfile.gettempdir()).glob("haversack-jobs-*")) == folders
+
+
+async def test_a_runner_that_never_ran_a_job_starts_nothing(others: set[int]) -> None:
+    async with JobRunner() as runner:
+        assert runner.workloads()
+        assert set(workers()) == others
+
+
+async def test_a_server_that_is_killed_takes_its_workers_with_it() -> None:
+    code = f"""
+import asyncio
+from haversack.run import WorkloadReference
+from haversack.verify import VerifyRequest
+from haversack_server.jobs import JobRunner
+
+async def main():
+    async with JobRunner(("jobworkloads",), ({str(PACKAGES)!r},)) as runner:
+        named = WorkloadReference(entry_point="jobworkloads.hostile:sleeps")
+        async for event in runner.submit(VerifyRequest(workload=named)).events():
+            if event.running:
+                print("running", flush=True)
+
+asyncio.run(main())
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    server = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", code, stdout=subprocess.PIPE, env=environment
+    )
+    assert server.stdout is not None
+    assert await server.stdout.readline() == b"running\n"
+    started = list(descendants(server.pid))
+    assert len(started) == 2
+    server.kill()
+    await server.wait()
+    await gone(*started)
+
+
+async def test_a_worker_that_does_not_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes.sys, "executable", "/bin/false")
+    async with JobRunner() as runner:
+        report = await report_of(runner, MLP)
+    assert report.failure is not None
+    assert report.failure.reason is FailureReason.WORKER_NOT_STARTED
+
+
+async def test_a_job_may_start_afresh_as_on_a_gpu(tmp_path: pathlib.Path) -> None:
+    limits = {"scratch": str(tmp_path), "deadline_ns": 10**11, "memory_bytes": None}
+    process = await start_afresh(limits, gpu="")
+    order = {"job_id": "fresh", "request": to_json(MLP), "values_file": str(tmp_path / "v.pt")}
+    await process.send(order)
+    received = []
+    while (message := await process.receive()) is not None:
+        received.append(message)
+    assert received[-1]["report"]["verdict"] == VerifyVerdict.EQUIVALENT
+    assert await process.status() == 0
+    await process.close()

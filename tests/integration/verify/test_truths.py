@@ -1,0 +1,161 @@
+"""What must hold of the built-in workloads, with torch as the judge.
+
+The sine block: x = 8 points from -1 to 1 (float64), w = 0.7, y = sin(x * w), dropout 0.25, squared.
+"""
+
+import pytest
+
+from haversack.verify import (
+    Facet,
+    FacetSeverity,
+    FacetValue,
+    RandomSource,
+    VerifyReport,
+    VerifyVerdict,
+)
+from haversack_server.verify.catalog import WORKLOADS
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+COMPARED = (Facet.OUTPUTS, Facet.INPUT_GRADIENTS, Facet.PARAMETER_GRADIENTS)
+SINE = "sine-dropout-square"
+
+
+def different(report: VerifyReport) -> tuple[Facet, ...]:
+    return tuple(each.facet for each in report.facets if each.value is FacetValue.DIFFERENT)
+
+
+def values(report: VerifyReport, *facets: Facet) -> set[FacetValue]:
+    return {report.facet(facet).value for facet in facets}
+
+
+@pytest.mark.parametrize("name", sorted(WORKLOADS))
+async def test_every_built_in_workload_has_the_verdict_that_the_catalog_expects(verify, name):
+    report = await verify(name)
+    assert report.failure is None
+    assert report.verdict is WORKLOADS[name].expected_verdict
+    assert different(report) == WORKLOADS[name].expected_different
+
+
+@pytest.mark.parametrize("variant", ["", "-no-dropout", "-zero-input"])
+async def test_the_sine_block_is_equal_bit_for_bit_and_entered_once_and_twice(verify, variant):
+    report = await verify(SINE + variant, strict=True)
+    assert report.verdict is VerifyVerdict.EQUIVALENT
+    assert values(report, *COMPARED, Facet.RNG) == {FacetValue.EQUAL_BITWISE}
+    assert [report.facet(facet).max_difference for facet in COMPARED] == [0.0, 0.0, 0.0]
+    (count,) = report.recompute_counts
+    assert (count.plain_entries, count.entries, count.completions) == (1, 2, 1)
+    assert report.warnings == ()
+
+
+async def test_the_replay_runs_to_its_end_without_early_stop(verify):
+    report = await verify(SINE, early_stop=False)
+    (count,) = report.recompute_counts
+    assert (count.entries, count.completions) == (2, 2)
+    assert report.verdict is VerifyVerdict.EQUIVALENT
+
+
+async def test_zero_gradients_are_not_none_and_prove_little(verify):
+    report = await verify(f"{SINE}-zero-input")
+    assert report.facet(Facet.INPUT_GRADIENTS).compared_count == 1
+    assert any("zero" in sentence for sentence in report.evidence.does_not_prove)
+
+
+async def test_another_mask_in_the_replay_is_different(verify):
+    report = await verify(SINE, preserve_rng_state=False)
+    assert report.verdict is VerifyVerdict.DIFFERENT
+    assert different(report) == (*COMPARED[1:], Facet.RNG)
+    assert report.facet(Facet.RNG).names == ("torch cpu",)
+    assert "preserve_rng_state" in report.facet(Facet.RNG).fix_hint
+
+
+async def test_rng_differs_where_the_masks_are_equal_by_chance(verify):
+    report = await verify(SINE, preserve_rng_state=False, seed=1)
+    assert different(report) == (Facet.RNG,)
+    assert report.verdict is VerifyVerdict.DIFFERENT
+
+
+async def test_random_sources_say_who_drew_and_what_was_restored(verify):
+    torch_cpu = RandomSource(source="torch cpu", drawn_in_forward=True, drawn_in_replay=True)
+    report = await verify(SINE)
+    assert report.random_sources == (
+        RandomSource(
+            source="torch cpu", drawn_in_forward=True, drawn_in_replay=True, restored=True
+        ),
+    )
+    assert (await verify(f"{SINE}-no-preserve")).random_sources == (torch_cpu,)
+    python = RandomSource(source="python", drawn_in_forward=True, drawn_in_replay=True)
+    assert (await verify(f"{SINE}-python-random")).random_sources == (python,)
+
+
+async def test_a_changed_setting_is_different_and_the_control_shows_that_it_is_not_alone(verify):
+    report = await verify(f"{SINE}-changed-setting")
+    assert report.verdict is VerifyVerdict.DIFFERENT
+    assert different(report) == COMPARED[1:]
+    assert any("is not the cause alone" in sentence for sentence in report.evidence.proves)
+    assert any("every run but the control" in sentence for sentence in report.assumptions)
+
+
+async def test_batchnorm_has_equal_gradients_and_different_buffers(verify):
+    report = await verify("conv-batchnorm")
+    assert report.verdict is VerifyVerdict.DIFFERENT
+    assert values(report, *COMPARED) == {FacetValue.EQUAL_BITWISE}
+    assert "body.1.num_batches_tracked" in report.facet(Facet.BUFFERS).names
+    assert "BatchNorm" in report.facet(Facet.BUFFERS).fix_hint
+
+
+async def test_waiving_buffers_makes_batchnorm_equivalent_and_says_so(verify):
+    report = await verify("conv-batchnorm", waivers=(Facet.BUFFERS,))
+    assert report.verdict is VerifyVerdict.EQUIVALENT
+    (waiver,) = report.waivers
+    assert (waiver.facet, waiver.value, waiver.used) == (Facet.BUFFERS, FacetValue.DIFFERENT, True)
+
+
+async def test_a_list_append_is_a_side_effect_with_its_count(verify):
+    report = await verify(f"{SINE}-list-append")
+    assert report.verdict is VerifyVerdict.EQUIVALENT
+    effect = report.facet(Facet.SIDE_EFFECTS)
+    assert effect.severity is FacetSeverity.WARNING
+    assert effect.names == ("model.region.log",)
+    assert "list of 1 after the plain step, list of 2 after the checkpointed" in effect.detail
+    assert report.warnings == (effect.detail,)
+    strict = await verify(f"{SINE}-list-append", strict=True)
+    assert strict.verdict is VerifyVerdict.DIFFERENT
+
+
+async def test_a_model_that_does_not_repeat_itself_is_inconclusive(verify):
+    report = await verify("entropy-mask")
+    assert report.verdict is VerifyVerdict.INCONCLUSIVE
+    assert values(report, Facet.OUTPUTS) == {FacetValue.INCONCLUSIVE}
+
+
+async def test_a_transformer_has_a_region_for_each_block(verify):
+    report = await verify("gpt2-tiny", args_json='{"layers": 4}')
+    assert [count.region for count in report.recompute_counts] == [f"blocks.{n}" for n in range(4)]
+    assert report.memory.checkpointed_peak_bytes < report.memory.plain_peak_bytes
+    assert report.memory.checkpointed_retained_bytes < report.memory.plain_retained_bytes
+    assert report.facet(Facet.PARAMETER_GRADIENTS).compared_count > 40
+    assert report.args_json == '{"layers": 4}'
+
+
+async def test_blocks_of_a_model_without_calls_are_wrapped_and_said(verify):
+    report = await verify("mlp")
+    assert [count.region for count in report.recompute_counts] == [f"layers.{n}" for n in range(4)]
+    assert any("layers.0, layers.1" in sentence for sentence in report.assumptions)
+    fewer = await verify("mlp", regions=("layers.2",))
+    assert [count.region for count in fewer.recompute_counts] == ["layers.2"]
+    reentrant = await verify("mlp", use_reentrant=True)
+    assert reentrant.verdict is VerifyVerdict.EQUIVALENT
+    assert {count.completions for count in reentrant.recompute_counts} == {2}
+
+
+async def test_a_report_says_where_it_ran_and_what_was_held_alike(verify):
+    report = await verify("mlp", seed=3, threads=2)
+    assert report.verdict is VerifyVerdict.EQUIVALENT
+    assert report.environment.device == "cpu"
+    assert report.environment.torch.startswith("2.")
+    assert report.environment.threads == 2
+    assert report.environment.world_size == 1
+    assert any("Seed 3" in sentence for sentence in report.pinned)
+    assert any("GPU" in sentence for sentence in report.evidence.does_not_prove)
+    assert report.loss == "The output is a scalar and was taken as the loss."
+    assert report.time.checkpointed_ns > 0

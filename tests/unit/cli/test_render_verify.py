@@ -1,0 +1,89 @@
+"""A Verify report on its page."""
+
+from tests.unit.cli.samples import REPORT, drawn
+
+from haversack.cli.render.verify import draw_report, draw_workloads
+from haversack.verify import (
+    FailureReason,
+    ListWorkloadsResponse,
+    VerifyFailure,
+    VerifyReport,
+    VerifyVerdict,
+    WorkloadInfo,
+)
+
+
+def test_a_report_begins_with_its_verdict_and_what_decided() -> None:
+    text = drawn(draw_report, REPORT, False)
+    assert text.startswith('DIFFERENT  conv-batchnorm with {"layers": 2}: buffers\n')
+
+
+def test_a_report_marks_every_facet() -> None:
+    lines = drawn(draw_report, REPORT, False).splitlines()
+    marks = {
+        line.split()[1]: line.split()[0] for line in lines if line[2:3] in "✓✗!·" and line[2:3]
+    }
+    assert marks == {"outputs": "✓", "buffers": "✗", "memory": "!", "rng": "·"}
+
+
+def test_a_report_shows_where_how_much_and_what_cures_it() -> None:
+    text = " ".join(drawn(draw_report, REPORT, False).split())
+    for expected in (
+        "operation aten.bernoulli_.float",
+        "line models.py:17",
+        "cause rng generator",
+        "- keep BatchNorm outside the region",
+        "- rng: different, which the verdict leaves out",
+        "h.0-3 1 2 2 1",
+        "peak bytes 200 B 150 B -25%",
+        "kept bytes 100 B 50 B -50%",
+        "time 1.00 us 1.30 us +30%",
+        "the plan predicts 160 B",
+        "- buffers differ",
+        "- anything about several GPUs",
+        "job nightly, seed 3, cpu, 1 thread, torch 2.13.0",
+    ):
+        assert expected in text
+
+
+def test_verbose_adds_conditions() -> None:
+    short, long = (" ".join(drawn(draw_report, REPORT, each).split()) for each in (False, True))
+    for expected in (
+        "threads: 1",
+        "own process",
+        "python: drawn in replays, state not restored",
+        "(1.running_mean, 1.running_var)",
+    ):
+        assert expected not in short
+        assert expected in long
+
+
+def test_warnings_are_counted_beside_equivalent() -> None:
+    report = VerifyReport(workload="mlp", verdict=VerifyVerdict.EQUIVALENT, warnings=("one", "two"))
+    assert drawn(draw_report, report, False).startswith("EQUIVALENT  mlp; with 2 warnings\n")
+
+
+def test_a_failed_job_shows_why_and_the_end_of_its_output() -> None:
+    report = VerifyReport(
+        workload="mypkg:build",
+        verdict=VerifyVerdict.FAILED,
+        failure=VerifyFailure(
+            reason=FailureReason.WORKER_LOST,
+            message="the process was killed",
+            exit_status=-9,
+            stderr_tail="loading\n[0] bad [red]allocation[/red]\n",
+            stage="checkpointed",
+        ),
+    )
+    assert "[0] bad" not in drawn(draw_report, report, False)
+    text = drawn(draw_report, report, True)
+    assert text.startswith("FAILED  mypkg:build\n")
+    assert "worker lost in stage checkpointed: the process was killed (exit status -9)" in text
+    assert "  [0] bad [red]allocation[/red]\n" in text
+
+
+def test_workloads_are_listed_with_what_to_expect() -> None:
+    answer = ListWorkloadsResponse(
+        workloads=(WorkloadInfo(name="mlp", category="baseline", description="Two layers."),)
+    )
+    assert "  mlp  -\n    baseline: Two layers.\n" in drawn(draw_workloads, answer)

@@ -1,0 +1,72 @@
+"""What an operator may write, and what each wrong word is answered with."""
+
+import pytest
+
+from haversack.errors import InvalidRequestError
+from haversack_server.service.settings import Settings, from_command_line, split_address
+
+
+def refused(*arguments: str, **environment: str) -> InvalidRequestError:
+    with pytest.raises(InvalidRequestError) as caught:
+        from_command_line(arguments, environment)
+    return caught.value
+
+
+def test_a_service_has_defaults() -> None:
+    process = from_command_line([], {})
+    assert process.listen == "127.0.0.1:50051"
+    assert process.settings.metrics_port == 9464
+    assert process.settings.allow == ()
+    assert process.settings.reflection
+    assert process.settings.warm
+
+
+def test_a_server_in_a_callers_process_has_none_of_the_extras() -> None:
+    settings = Settings()
+    assert (settings.metrics_port, settings.reflection, settings.warm) == (None, False, False)
+
+
+def test_an_option_wins_over_the_environment() -> None:
+    environment = {"HAVERSACK_LISTEN": "0.0.0.0:1", "HAVERSACK_MAX_IN_FLIGHT": "3"}
+    process = from_command_line(["--listen", "[::1]:0"], environment)
+    assert process.listen == "[::1]:0"
+    assert process.settings.max_in_flight == 3
+
+
+def test_prefixes_may_be_repeated_or_separated_by_commas() -> None:
+    given = from_command_line(["--allow", "a.", "--allow", "b."], {"HAVERSACK_ALLOW": "c."})
+    assert given.settings.allow == ("a.", "b.")
+    assert from_command_line([], {"HAVERSACK_ALLOW": "c.,d."}).settings.allow == ("c.", "d.")
+
+
+@pytest.mark.parametrize("port", ["65536", "-1", "x", "", "1.5", "\N{ARABIC-INDIC DIGIT ONE}"])
+def test_what_is_no_port_is_refused_by_its_name(port: str) -> None:
+    assert refused("--listen", f"127.0.0.1:{port}").field == "listen"
+    assert refused(f"--metrics-port={port or 'x'}").field == "metrics_port"
+
+
+@pytest.mark.parametrize("address", ["50051", ":50051", "::1:50051", "[::1:50051", ""])
+def test_what_is_no_address_is_refused(address: str) -> None:
+    assert refused(f"--listen={address}").field == "listen"
+
+
+def test_an_address_is_split_at_its_port() -> None:
+    assert split_address("[::1]:8", "listen") == ("[::1]", 8)
+    assert split_address("localhost:65535", "listen") == ("localhost", 65535)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        (["--max-in-flight", "0"], "max_in_flight"),
+        (["--grace", "-1"], "grace"),
+        (["--grace", "nan"], "grace"),
+    ],
+)
+def test_a_number_out_of_range_is_refused_by_its_name(arguments: list[str], field: str) -> None:
+    assert refused(*arguments).field == field
+
+
+def test_an_unknown_option_is_refused_in_one_sentence() -> None:
+    assert str(refused("--workers", "3")) == "unrecognized arguments: --workers 3"
+    assert "invalid int value: 'many'" in str(refused(HAVERSACK_MAX_IN_FLIGHT="many"))

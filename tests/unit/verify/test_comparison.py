@@ -1,0 +1,86 @@
+"""From rows to the value of a facet: bitwise, noise floor, tolerance; and states by name."""
+
+import pytest
+
+from haversack.verify import Facet, FacetValue
+from haversack_server.verify.comparison import Closeness, Row, compare_states, compare_values
+
+GRADIENTS = Facet.PARAMETER_GRADIENTS
+
+
+def row(name: str, closeness: Closeness, difference: float | None = None) -> Row:
+    return Row(facet=GRADIENTS, name=name, closeness=closeness, max_difference=difference)
+
+
+EQUAL: list[Row] = []
+CLOSE = [row("w", Closeness.CLOSE, 1e-7)]
+CLOSER = [row("w", Closeness.CLOSE, 6e-8)]
+FAR = [row("w", Closeness.DIFFERENT, 0.5)]
+OTHER_SHAPE = [row("w", Closeness.DIFFERENT)]
+
+
+@pytest.mark.parametrize(
+    ("again", "checkpointed", "value"),
+    [
+        (EQUAL, EQUAL, FacetValue.EQUAL_BITWISE),
+        (EQUAL, CLOSE, FacetValue.WITHIN_TOLERANCE),
+        (EQUAL, FAR, FacetValue.DIFFERENT),
+        (EQUAL, OTHER_SHAPE, FacetValue.DIFFERENT),
+        (CLOSE, EQUAL, FacetValue.WITHIN_NOISE),
+        (CLOSER, CLOSE, FacetValue.WITHIN_NOISE),
+        (CLOSE, FAR, FacetValue.DIFFERENT),
+        (CLOSE, OTHER_SHAPE, FacetValue.DIFFERENT),
+        (FAR, EQUAL, FacetValue.INCONCLUSIVE),
+        (FAR, FAR, FacetValue.INCONCLUSIVE),
+        (OTHER_SHAPE, EQUAL, FacetValue.INCONCLUSIVE),
+    ],
+)
+def test_bitwise_then_the_noise_floor_then_the_tolerance(
+    again: list[Row], checkpointed: list[Row], value: FacetValue
+) -> None:
+    assert compare_values(GRADIENTS, 3, again, checkpointed).value is value
+
+
+def test_the_worst_value_is_the_facets_and_its_names_are_told() -> None:
+    checkpointed = [row("a", Closeness.CLOSE, 1e-7), row("b", Closeness.DIFFERENT, 0.5)]
+    result = compare_values(GRADIENTS, 3, EQUAL, checkpointed)
+    assert result.value is FacetValue.DIFFERENT
+    assert result.names == ("b",)
+    assert (result.compared_count, result.different_count) == (3, 2)
+    assert result.max_difference == 0.5
+
+
+def test_rows_of_other_facets_do_not_count() -> None:
+    assert compare_values(Facet.OUTPUTS, 1, FAR, FAR).value is FacetValue.EQUAL_BITWISE
+
+
+def test_equal_values_have_a_difference_of_zero_and_another_shape_has_none() -> None:
+    assert compare_values(GRADIENTS, 1, EQUAL, EQUAL).max_difference == 0.0
+    assert compare_values(GRADIENTS, 1, EQUAL, OTHER_SHAPE).max_difference is None
+
+
+def test_nothing_to_compare_is_not_called_equal() -> None:
+    result = compare_values(Facet.INPUT_GRADIENTS, 0, EQUAL, EQUAL)
+    assert result.value is FacetValue.NOT_CHECKED
+    assert result.detail == "No input asks for a gradient."
+
+
+def test_a_list_that_grew_is_named_once() -> None:
+    plain = {"log": "list of 1", "log[0]": "0"}
+    checkpointed = {"log": "list of 2", "log[0]": "0", "log[1]": "1"}
+    changed, unsteady = compare_states(Facet.SIDE_EFFECTS, plain, plain, checkpointed)
+    assert changed == ["log"]
+    assert unsteady == []
+
+
+def test_what_two_plain_runs_do_not_share_is_noise() -> None:
+    plain, again = {"clock": "1", "n": "1"}, {"clock": "2", "n": "1"}
+    changed, unsteady = compare_states(Facet.SIDE_EFFECTS, plain, again, {"clock": "3", "n": "2"})
+    assert changed == ["n"]
+    assert unsteady == ["clock"]
+
+
+def test_a_generator_named_as_another_begins_is_named_too() -> None:
+    plain = {"torch cpu": "1", "torch cpu.x": "1"}
+    other = {"torch cpu": "2", "torch cpu.x": "2"}
+    assert compare_states(Facet.RNG, plain, plain, other)[0] == ["torch cpu", "torch cpu.x"]

@@ -1,0 +1,230 @@
+"""From the outcomes of runs to one finding per facet, and to a whole report."""
+
+from dataclasses import replace
+
+import pytest
+
+from haversack.run import WorkloadReference
+from haversack.verify import (
+    Facet,
+    FacetValue,
+    FailureReason,
+    RandomSource,
+    VerifyEnvironment,
+    VerifyReport,
+    VerifyRequest,
+    VerifyVerdict,
+)
+from haversack_server.verify import reports
+from haversack_server.verify.comparison import Closeness, Row
+from haversack_server.verify.findings import Outcomes, findings
+from haversack_server.verify.outcome import Outcome, Raised, RegionCount
+
+REQUEST = VerifyRequest(workload=WorkloadReference(name="mlp"), job_id="j")
+RAISED = Raised(part="backward", kind="ValueError", message="no\nmore")
+
+
+def plain(**fields: object) -> Outcome:
+    outcome = Outcome(
+        stage="plain",
+        time_ns=10,
+        compared={"OUTPUTS": 2, "PARAMETER_GRADIENTS": 3, "BUFFERS": 1},
+        rng={"torch cpu": "a", "python": "b"},
+        state={"model.n": "1"},
+        regions=(RegionCount(region="block", entries=1, completions=1),),
+        peak_bytes=100,
+        retained_bytes=80,
+    )
+    return replace(outcome, **fields)  # type: ignore[arg-type]
+
+
+def checkpointed(**fields: object) -> Outcome:
+    count = RegionCount(region="block", entries=2, completions=1, expected_entries=2)
+    outcome = plain(stage="checkpointed", regions=(count,), peak_bytes=90, retained_bytes=20)
+    return replace(outcome, **fields)  # type: ignore[arg-type]
+
+
+def runs(*, again: Outcome | None = None, first: Outcome | None = None, **fields: object) -> Outcomes:
+    return Outcomes(
+        plain=first or plain(), again=again or plain(), checkpointed=checkpointed(**fields)
+    )
+
+
+def values(outcomes: Outcomes) -> dict[Facet, FacetValue]:
+    return {result.facet: result.value for result in findings(outcomes)}
+
+
+def report(outcomes: Outcomes) -> VerifyReport:
+    return reports.compared(
+        reports.blank(REQUEST, "j"),
+        REQUEST,
+        outcomes,
+        environment=VerifyEnvironment(device="cpu"),
+        pinned=("the seed",),
+    )
+
+
+def test_every_facet_has_a_finding() -> None:
+    found = values(runs())
+    assert list(found) == [facet for facet in Facet if facet]
+    assert set(found.values()) == {
+        FacetValue.EQUAL_BITWISE,
+        FacetValue.NOT_CHECKED,  # no input asks for a gradient
+        FacetValue.AS_EXPECTED,
+    }
+
+
+def test_a_row_makes_its_facet_differ() -> None:
+    moved = Row(facet=Facet.BUFFERS, name="mean", closeness=Closeness.DIFFERENT, max_difference=0.1)
+    found = values(runs(rows=(moved,)))
+    assert found[Facet.BUFFERS] is FacetValue.DIFFERENT
+    assert found[Facet.OUTPUTS] is FacetValue.EQUAL_BITWISE
+
+
+def test_a_generator_in_another_state_is_named() -> None:
+    result = findings(runs(rng={"torch cpu": "a", "python": "other"}))[4]
+    assert (result.facet, result.value) == (Facet.RNG, FacetValue.DIFFERENT)
+    assert result.names == ("python",)
+    assert "torch" in result.fix_hint
+
+
+def test_generators_that_two_plain_runs_do_not_share_are_inconclusive() -> None:
+    unsteady = plain(rng={"torch cpu": "a", "python": "c"})
+    assert values(runs(again=unsteady))[Facet.RNG] is FacetValue.INCONCLUSIVE
+
+
+def test_a_side_effect_says_what_it_was_in_both_steps() -> None:
+    result = findings(runs(state={"model.n": "2"}))[5]
+    assert result.value is FacetValue.DIFFERENT
+    assert "model.n: 1 after the plain step, 2 after the checkpointed step" in result.detail
+
+
+def test_a_truncated_probe_is_not_called_equal() -> None:
+    assert values(runs(truncated=True))[Facet.SIDE_EFFECTS] is FacetValue.TRUNCATED
+
+
+@pytest.mark.parametrize(
+    ("entries", "value"),
+    [
+        (1, FacetValue.NOT_RECOMPUTED),
+        (2, FacetValue.AS_EXPECTED),
+        (3, FacetValue.DIFFERENT),
+    ],
+)
+def test_entries_are_judged_against_what_is_expected(entries: int, value: FacetValue) -> None:
+    count = RegionCount(region="block", entries=entries, completions=1, expected_entries=2)
+    assert values(runs(regions=(count,)))[Facet.RECOMPUTE_COUNTS] is value
+
+
+@pytest.mark.parametrize(
+    ("peak", "retained", "value"),
+    [
+        (99, 80, FacetValue.AS_EXPECTED),
+        (100, 79, FacetValue.AS_EXPECTED),
+        (100, 80, FacetValue.DIFFERENT),
+        (120, 90, FacetValue.DIFFERENT),
+    ],
+)
+def test_memory_is_saved_if_the_peak_or_what_is_retained_is_lower(
+    peak: int, retained: int, value: FacetValue
+) -> None:
+    found = values(runs(peak_bytes=peak, retained_bytes=retained))
+    assert found[Facet.MEMORY] is value
+
+
+def test_memory_that_was_not_measured_is_not_checked() -> None:
+    assert values(runs(peak_bytes=None))[Facet.MEMORY] is FacetValue.NOT_CHECKED
+
+
+def test_a_replay_that_raises_leaves_the_outputs_compared() -> None:
+    found = values(runs(raised=RAISED))
+    assert found[Facet.OUTPUTS] is FacetValue.EQUAL_BITWISE
+    assert found[Facet.PARAMETER_GRADIENTS] is FacetValue.RAISED_ONLY_CHECKPOINTED
+    assert found[Facet.BUFFERS] is FacetValue.NOT_CHECKED
+    assert found[Facet.RNG] is FacetValue.NOT_CHECKED
+
+
+def test_a_forward_that_raises_leaves_nothing_compared() -> None:
+    found = values(runs(raised=replace(RAISED, part="forward")))
+    assert found[Facet.OUTPUTS] is FacetValue.RAISED_ONLY_CHECKPOINTED
+
+
+def test_plain_runs_that_raise_alone_are_different() -> None:
+    raising = plain(raised=RAISED)
+    found = report(runs(first=raising, again=raising))
+    assert found.verdict is VerifyVerdict.DIFFERENT
+    assert found.facet(Facet.PARAMETER_GRADIENTS).value is FacetValue.RAISED_ONLY_PLAIN
+    assert "ValueError: no" in found.facet(Facet.PARAMETER_GRADIENTS).detail
+    assert found.memory is None
+    assert found.time is None
+
+
+def test_one_plain_run_that_raises_and_one_that_does_not_are_inconclusive() -> None:
+    assert report(runs(again=plain(raised=RAISED))).verdict is VerifyVerdict.INCONCLUSIVE
+    assert report(runs(first=plain(raised=RAISED))).verdict is VerifyVerdict.INCONCLUSIVE
+
+
+def test_a_workload_that_raises_both_ways_has_no_comparison() -> None:
+    failure = reports.raised_in_both(runs(first=plain(raised=RAISED), raised=RAISED))
+    assert failure is not None
+    assert failure.reason is FailureReason.WORKLOAD_RAISED
+    assert "ValueError: no" in failure.message
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason"),
+    [
+        (plain(exit_status=-9), FailureReason.WORKER_LOST),
+        (plain(bad_workload="no loss"), FailureReason.BAD_WORKLOAD),
+        (plain(raised=replace(RAISED, out_of_memory=True)), FailureReason.OUT_OF_MEMORY),
+    ],
+)
+def test_a_run_without_a_result_ends_the_job(outcome: Outcome, reason: FailureReason) -> None:
+    failure = reports.failure_of(outcome)
+    assert failure is not None
+    assert failure.reason is reason
+    assert failure.stage == "plain"
+
+
+def test_an_exception_of_the_workload_is_no_end_of_the_job() -> None:
+    assert reports.failure_of(plain(raised=RAISED)) is None
+
+
+def test_how_a_process_ended_is_said_in_words() -> None:
+    assert reports.ended(3) == "ended with exit code 3"
+    assert reports.ended(-9) == "was ended by signal 9 (SIGKILL)"
+    assert reports.ended(-123) == "was ended by signal 123 (unknown)"
+
+
+def test_a_cpu_run_is_never_sold_as_evidence_for_a_gpu() -> None:
+    evidence = report(runs()).evidence
+    assert evidence is not None
+    assert any("GPU" in sentence for sentence in evidence.does_not_prove)
+    assert not any("GPU" in sentence for sentence in evidence.proves)
+
+
+def test_gradients_that_are_all_zero_prove_little() -> None:
+    evidence = report(runs(first=plain(gradients_all_zero=True))).evidence
+    assert evidence is not None
+    assert any("zero" in sentence for sentence in evidence.does_not_prove)
+
+
+@pytest.mark.parametrize(
+    ("rows", "word"),
+    [((), "is not the cause alone"), ((Row(facet=Facet.OUTPUTS, name="y", closeness=Closeness.DIFFERENT),), "acts without")],
+)
+def test_the_control_says_whether_the_callback_is_the_cause(
+    rows: tuple[Row, ...], word: str
+) -> None:
+    evidence = report(replace(runs(), control=plain(rows=rows))).evidence
+    assert evidence is not None
+    assert any(word in sentence for sentence in evidence.proves)
+
+
+def test_memory_and_random_sources_come_from_the_watched_runs() -> None:
+    source = RandomSource(source="python", drawn_in_forward=True)
+    watched = checkpointed(peak_bytes=5, retained_bytes=4, sources=(source,))
+    found = report(replace(runs(), watched_plain=plain(peak_bytes=7), watched=watched))
+    assert found.random_sources == (source,)
+    assert found.memory is not None
+    assert (found.memory.plain_peak_bytes, found.memory.checkpointed_peak_bytes) == (7, 5)

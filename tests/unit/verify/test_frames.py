@@ -1,0 +1,58 @@
+"""Frames over a socket: whole, in pieces, cut off, and no frames at all."""
+
+import socket
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from haversack_server.verify import frames
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=5,
+)
+
+
+@given(st.dictionaries(st.text(), json_values))
+def test_an_object_comes_back_as_it_was(message: dict[str, object]) -> None:
+    frame = frames.pack(message)
+    header, body = frame[: frames.HEADER_BYTES], frame[frames.HEADER_BYTES :]
+    assert frames.body_size(header) == len(body)
+    assert frames.unpack(body) == message
+
+
+def test_frames_follow_one_another_until_the_end() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        for number in range(3):
+            frames.send(theirs, {"number": number})
+        theirs.shutdown(socket.SHUT_WR)
+        assert [frames.receive(ours) for _ in range(4)] == [
+            {"number": 0},
+            {"number": 1},
+            {"number": 2},
+            None,
+        ]
+
+
+def test_an_end_inside_a_frame_is_an_error() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(frames.pack({"a": 1})[:-1])
+        theirs.shutdown(socket.SHUT_WR)
+        with pytest.raises(frames.FrameError):
+            frames.receive(ours)
+
+
+@pytest.mark.parametrize("body", [b"", b"no", b"[1]", b"\xff", b"[" * 100_000])
+def test_a_body_that_is_no_object_is_an_error(body: bytes) -> None:
+    with pytest.raises(frames.FrameError):
+        frames.unpack(body)
+
+
+def test_a_length_above_the_limit_is_an_error() -> None:
+    with pytest.raises(frames.FrameError):
+        frames.body_size(struct.pack("!I", frames.LARGEST_FRAME + 1))

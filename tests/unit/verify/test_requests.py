@@ -1,0 +1,220 @@
+"""What a Verify request refuses, each with the field and what would do; what a server refuses."""
+
+from typing import Any
+
+import pytest
+
+from haversack.errors import (
+    InvalidRequestError,
+    MissingExtraError,
+    NotSupportedError,
+)
+from haversack.run import BlockAction, WorkloadReference
+from haversack.verify import (
+    CancelVerifyRequest,
+    Facet,
+    VerifyEvent,
+    VerifyLimits,
+    VerifyPlan,
+    VerifyQueued,
+    VerifyReport,
+    VerifyRequest,
+    VerifyRunning,
+    VerifySchedule,
+    VerifyWorld,
+)
+from haversack_server.verify import admissible
+from haversack_server.verify.admissible import check_admissible
+from haversack_server.verify.entry_points import check_prefix, covers
+
+MLP = WorkloadReference(name="mlp")
+
+
+def refused(**fields: Any) -> InvalidRequestError:
+    with pytest.raises(InvalidRequestError) as refusal:
+        VerifyRequest(**{"workload": MLP} | fields)
+    return refusal.value
+
+
+@pytest.mark.parametrize(
+    ("workload", "field"),
+    [
+        (WorkloadReference(), "workload.name"),
+        (WorkloadReference(name="mlp", entry_point="a:b"), "workload.name"),
+        (WorkloadReference(entry_point="a.b"), "workload.entry_point"),
+        (WorkloadReference(entry_point="a b:c"), "workload.entry_point"),
+        (WorkloadReference(entry_point=".a:c"), "workload.entry_point"),
+        (WorkloadReference(entry_point="a:b:c"), "workload.entry_point"),
+        (WorkloadReference(entry_point="1a:b"), "workload.entry_point"),
+        (WorkloadReference(entry_point="a:b()"), "workload.entry_point"),
+        (WorkloadReference(name="mlp", args_json="{"), "workload.args_json"),
+        (WorkloadReference(name="mlp", args_json="[1]"), "workload.args_json"),
+        (WorkloadReference(name="mlp", args_json="2"), "workload.args_json"),
+        (WorkloadReference(name="mlp", args_json="[" * 100_000), "workload.args_json"),
+        (WorkloadReference(name="mlp", args_json=" " * 2**21), "workload.args_json"),
+    ],
+)
+def test_a_workload_that_is_not_named_in_one_way_is_refused(
+    workload: WorkloadReference, field: str
+) -> None:
+    assert refused(workload=workload).field == field
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("job_id", "a b"),
+        ("job_id", "x" * 129),
+        ("job_id", "../x"),
+        ("seed", -1),
+        ("seed", 2**32),
+        ("seed", True),
+        ("seed", 1.0),
+        ("device", "gpu"),
+        ("device", "cuda"),
+        ("device", "cuda:x"),
+        ("threads", 0),
+        ("determinism_check", "strict"),
+        ("regions", ("",)),
+    ],
+)
+def test_a_setting_out_of_its_range_is_refused_by_its_field(field: str, value: object) -> None:
+    assert refused(**{field: value}).field == field
+
+
+def test_a_waiver_that_is_no_facet_is_refused_by_its_place() -> None:
+    error = refused(waivers=(Facet.BUFFERS, Facet.UNSPECIFIED))
+    assert error.field == "waivers[1]"
+    assert "BUFFERS" in str(error)
+
+
+def test_every_rule_that_is_broken_is_told_at_once() -> None:
+    assert [v.field for v in refused(seed=-1, device="tpu").violations] == ["seed", "device"]
+
+
+@pytest.mark.parametrize("field", ["deadline_ns", "memory_bytes"])
+@pytest.mark.parametrize("value", [0, -1, True, 1.5])
+def test_limits_are_positive_integers(field: str, value: object) -> None:
+    with pytest.raises(InvalidRequestError, match=f"limits.{field}"):
+        VerifyLimits(**{field: value})  # type: ignore[arg-type]
+
+
+def test_regions_and_a_plan_exclude_each_other() -> None:
+    assert refused(regions=("a",), plan=VerifyPlan()).field == "regions"
+
+
+def test_an_event_is_one_thing() -> None:
+    with pytest.raises(InvalidRequestError):
+        VerifyEvent(job_id="j")
+    with pytest.raises(InvalidRequestError):
+        VerifyEvent(queued=VerifyQueued(), running=VerifyRunning())
+    assert VerifyEvent(report=VerifyReport()).report == VerifyReport()
+
+
+def test_cancelling_needs_an_id() -> None:
+    with pytest.raises(InvalidRequestError, match="job_id"):
+        CancelVerifyRequest(job_id="")
+
+
+@pytest.mark.parametrize("name", ["buffers", "input-gradients", "INPUT_GRADIENTS", " rng "])
+def test_a_facet_is_found_by_its_name(name: str) -> None:
+    assert Facet.named(name) in Facet
+
+
+@pytest.mark.parametrize("name", ["", "buffer", "unspecified"])
+def test_an_unknown_facet_is_refused_with_those_that_are_known(name: str) -> None:
+    with pytest.raises(InvalidRequestError, match="side_effects"):
+        Facet.named(name)
+
+
+def test_a_facet_that_a_report_does_not_have_is_a_key_error() -> None:
+    with pytest.raises(KeyError):
+        VerifyReport().facet(Facet.RNG)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "entry_point", "allowed"),
+    [
+        ("mypkg.", "mypkg.models:build", True),
+        ("mypkg.", "mypkg:build", True),
+        ("mypkg", "mypkg.models:build", True),
+        ("mypkg.models", "mypkg.models:build", True),
+        ("mypkg.models.", "mypkg.models.small:build", True),
+        ("mypkg.", "mypkgevil:build", False),
+        ("mypkg.", "mypkgevil.mypkg:build", False),
+        ("mypkg", "mypkgevil:build", False),
+        ("mypkg.models", "mypkg:models", False),
+        ("", "mypkg:build", False),
+        (".", "mypkg:build", False),
+    ],
+)
+def test_a_prefix_covers_whole_components(prefix: str, entry_point: str, allowed: bool) -> None:
+    assert covers(prefix, entry_point) is allowed
+
+
+@pytest.mark.parametrize("prefix", ["", ".", "my pkg", "mypkg..x", "*", "os:system"])
+def test_a_prefix_that_is_no_dotted_name_is_refused(prefix: str) -> None:
+    with pytest.raises(InvalidRequestError, match="allow"):
+        check_prefix(prefix)
+
+
+def entry(entry_point: str) -> VerifyRequest:
+    return VerifyRequest(workload=WorkloadReference(entry_point=entry_point))
+
+
+def test_an_entry_point_outside_the_prefixes_is_refused_with_what_would_do() -> None:
+    with pytest.raises(InvalidRequestError, match="--allow os") as refusal:
+        check_admissible(entry("os.path:join"), ["mypkg."])
+    assert refusal.value.field == "workload.entry_point"
+    with pytest.raises(InvalidRequestError, match="no entry point may run here"):
+        check_admissible(entry("mypkg:build"), [])
+
+
+def test_an_unknown_name_is_refused_with_the_nearest() -> None:
+    request = VerifyRequest(workload=WorkloadReference(name="gpt2-tny"))
+    with pytest.raises(InvalidRequestError, match="gpt2-tiny") as refusal:
+        check_admissible(request, [])
+    assert refusal.value.field == "workload.name"
+
+
+def test_a_missing_torch_is_said_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admissible.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match=r"haversack\[server,torch\]"):
+        check_admissible(VerifyRequest(workload=MLP), [])
+
+
+def test_a_gpu_that_is_not_attached_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admissible, "attached_gpus", list)
+    with pytest.raises(InvalidRequestError, match="no GPU") as refusal:
+        check_admissible(VerifyRequest(workload=MLP, device="cuda:0"), [])
+    assert refusal.value.field == "device"
+    monkeypatch.setattr(admissible, "attached_gpus", lambda: [0, 1])
+    check_admissible(VerifyRequest(workload=MLP, device="cuda:1"), [])
+    with pytest.raises(InvalidRequestError, match="cuda:0, cuda:1"):
+        check_admissible(VerifyRequest(workload=MLP, device="cuda:2"), [])
+    threaded = VerifySchedule.BACKWARD_IN_THREAD
+    with pytest.raises(InvalidRequestError, match="schedule"):
+        check_admissible(VerifyRequest(workload=MLP, device="cuda:1", schedule=threaded), [])
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"world": VerifyWorld(size=2)}, NotSupportedError),
+        ({"plan": VerifyPlan()}, InvalidRequestError),
+        (
+            {"plan": VerifyPlan(actions=(BlockAction(block="a", option="selective"),))},
+            NotSupportedError,
+        ),
+        (
+            {"plan": VerifyPlan(actions=(BlockAction(block="a", option="save"),))},
+            InvalidRequestError,
+        ),
+    ],
+)
+def test_what_cannot_be_verified_is_said(
+    fields: dict[str, Any], error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        check_admissible(VerifyRequest(workload=MLP, **fields), [])
+    check_admissible(VerifyRequest(workload=MLP, world=VerifyWorld(size=1)), [])

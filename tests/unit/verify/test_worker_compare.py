@@ -1,0 +1,122 @@
+"""Comparing tensors: bits first, the tolerance of the dtype next, and None is not zero."""
+
+import math
+from collections import namedtuple
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the worker needs the extra torch")
+
+from haversack.verify import Facet  # noqa: E402
+from haversack_server.verify.comparison import Closeness, Row  # noqa: E402
+from haversack_server.worker.compare import flatten, rows  # noqa: E402
+
+ONE = torch.tensor([1.0, -2.0])
+
+
+def compare(plain: Any, other: Any) -> Row | None:
+    found = list(rows(Facet.OUTPUTS, {"y": plain}, {"y": other}))
+    return found[0] if found else None
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        ONE,
+        ONE.double(),
+        ONE.bfloat16(),
+        ONE.to(torch.complex64).conj(),
+        torch.tensor([math.nan, math.inf]),
+        torch.tensor(3),
+        torch.tensor([True]),
+        torch.empty(0),
+        ONE.expand(3, 2).t(),
+        torch.eye(2).to_sparse(),
+        None,
+        "3.0",
+    ],
+)
+def test_equal_values_give_no_row(value: Any) -> None:
+    other = value.clone() if isinstance(value, torch.Tensor) else value
+    assert compare(value, other) is None
+
+
+@pytest.mark.parametrize(
+    ("plain", "other", "closeness"),
+    [
+        (ONE, ONE + 1e-6, Closeness.CLOSE),
+        (ONE, ONE + 1e-3, Closeness.DIFFERENT),
+        (ONE.bfloat16(), (ONE + 0.01).bfloat16(), Closeness.CLOSE),
+        (ONE.double(), ONE.double() + 1e-6, Closeness.DIFFERENT),
+        (torch.tensor([0.0]), torch.tensor([-0.0]), Closeness.CLOSE),
+        (torch.tensor([math.nan]), torch.tensor([0.0]), Closeness.DIFFERENT),
+        (torch.tensor([1]), torch.tensor([2]), Closeness.DIFFERENT),
+    ],
+)
+def test_other_bits_are_measured_against_the_tolerance(
+    plain: Any, other: Any, closeness: Closeness
+) -> None:
+    row = compare(plain, other)
+    assert row is not None
+    assert row.closeness is closeness
+    assert row.max_difference is not None
+    assert "tolerance" in row.note or "must be equal" in row.note
+
+
+def test_a_number_against_nan_is_infinitely_far() -> None:
+    row = compare(torch.tensor([math.nan, 1.0]), torch.tensor([0.0, 1.0]))
+    assert row is not None
+    assert row.max_difference == math.inf
+
+
+@pytest.mark.parametrize(
+    ("plain", "other", "note"),
+    [
+        (None, torch.zeros(2), "None in the plain run, a tensor of shape (2,) in this one"),
+        (torch.zeros(2), torch.zeros(3), "shape (2,) in the plain run, (3,) in this one"),
+        (torch.zeros(2), torch.zeros(2).double(), "torch.float64 in this one"),
+        ("1", "2", "1 in the plain run, 2 in this one"),
+    ],
+)
+def test_none_is_not_zero_and_shapes_have_no_difference(plain: Any, other: Any, note: str) -> None:
+    row = compare(plain, other)
+    assert row is not None
+    assert row.closeness is Closeness.DIFFERENT
+    assert row.max_difference is None
+    assert note in row.note
+
+
+def test_a_value_that_only_one_run_has_is_different() -> None:
+    found = list(rows(Facet.OUTPUTS, {"y": ONE}, {"z": ONE}))
+    assert [row.name for row in found] == ["y", "z"]
+    assert "nothing in this one" in found[0].note
+
+
+@dataclass
+class Output:
+    loss: Any
+    extra: Any = None
+
+
+def test_outputs_of_many_forms_are_flattened_by_name() -> None:
+    point = namedtuple("point", "x y")
+    value = {"a": [ONE, (2, None)], "b": Output(ONE), "c": point(1, "s"), "d": object(), "e": []}
+    assert list(flatten(value, "output")) == [
+        "output.a[0]",
+        "output.a[1][0]",
+        "output.a[1][1]",
+        "output.b.loss",
+        "output.b.extra",
+        "output.c[0]",
+        "output.c[1]",
+        "output.d",
+        "output.e",
+    ]
+
+
+def test_a_value_that_holds_itself_ends() -> None:
+    loop: list[Any] = []
+    loop.append(loop)
+    assert len(flatten(loop, "output")) == 1
