@@ -40,9 +40,8 @@ class AsyncClient:
     """
 
     def __init__(self, address: str | None = None, *, allow: Sequence[str] = ()) -> None:
+        _calls.check_target(address, allow)
         self._usable = _calls.Usable()
-        if address is not None:
-            _calls.refuse_allow(allow)
         self._address = address or ""
         self._allow = tuple(allow)
         self._server = contextlib.ExitStack()

@@ -120,9 +120,12 @@ def channel_options(target: str) -> tuple[tuple[str, Any], ...]:
     return _OPTIONS
 
 
-def refuse_allow(allow: Sequence[str]) -> None:
-    """Refuse prefixes for a server that is not ours to configure."""
-    if allow:
+def check_target(address: str | None, allow: Sequence[str]) -> None:
+    """Check what a client connects to; prefixes are for a server that is ours to configure."""
+    if address is not None and not address:
+        sentence = "the address is empty; give HOST:PORT, or none for a server in this process"
+        raise InvalidRequestError(sentence, field="address")
+    if address and allow:
         sentence = "leave it out with an address: the server's own configuration decides"
         raise InvalidRequestError(sentence, field="allow")
 

@@ -40,13 +40,10 @@ class Client:
     """
 
     def __init__(self, address: str | None = None, *, allow: Sequence[str] = ()) -> None:
+        _calls.check_target(address, allow)
         self._usable = _calls.Usable()
         with contextlib.ExitStack() as opened:
-            if address is None:
-                self._address = opened.enter_context(embedded_server(allow))
-            else:
-                _calls.refuse_allow(allow)
-                self._address = address
+            self._address = address or opened.enter_context(embedded_server(allow))
             options = _calls.channel_options(self._address)
             channel = opened.enter_context(grpc.insecure_channel(self._address, options))
             self._stub: Any = HaversackServiceStub(channel)

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, Unpack
 
-from haversack import reading, spelling
+from haversack import spelling, strict_json
 from haversack.errors import InvalidRequestError, Violation
 from haversack.estimate import EstimateRequest, WhatIf
 from haversack.keywords import RunOptions, VerifyOptions
@@ -159,7 +159,7 @@ def _args_json(args: Mapping[str, Any] | str | None) -> str:
     if isinstance(args, Mapping):
         return json_of(args, field)
     written = spelling.text(args, field)
-    reading.parse_object(written, field=field, example='{"layers": 2}')
+    strict_json.parse_object(written, field=field, example='{"layers": 2}')
     return written
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import DecodeError
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
 from haversack.errors import (
@@ -53,7 +54,7 @@ def error_of(code: str, message: str, details: bytes | None) -> HaversackError:
     ``code`` is the name of the call's status and ``details`` the trailer, where there is one:
     without it gRPC itself failed the call, and only the status tells what happened.
     """
-    status = status_pb2.Status.FromString(details) if details else status_pb2.Status()
+    status = _parsed(details or b"")
     info = next(_unpacked(status, error_details_pb2.ErrorInfo), None)
     if info is None or info.domain != DOMAIN:
         return _BY_STATUS.get(code, HaversackError)(message)
@@ -70,6 +71,13 @@ def error_of(code: str, message: str, details: bytes | None) -> HaversackError:
 def short(text: str) -> str:
     """Cut a text that would burst the trailers."""
     return text if len(text) <= MOST_TEXT else f"{text[: MOST_TEXT - 3]}..."
+
+
+def _parsed(details: bytes) -> status_pb2.Status:
+    try:
+        return status_pb2.Status.FromString(details)
+    except DecodeError:  # of a stranger on the way, who says nothing to us
+        return status_pb2.Status()
 
 
 def _bad_request(error: InvalidRequestError, room: int) -> error_details_pb2.BadRequest:

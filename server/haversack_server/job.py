@@ -5,7 +5,7 @@ Knows nothing of processes; ``jobs`` runs it.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,7 +38,7 @@ class Job:
         """Whether nothing follows."""
         return self.report is not None or self.fault is not None
 
-    async def events(self) -> AsyncIterator[VerifyEvent]:
+    async def events(self) -> AsyncGenerator[VerifyEvent, None]:
         """Give every event from the first on; the report is the last.
 
         A job that nobody listens to any more is cancelled, unless its request keeps it.
@@ -52,7 +52,7 @@ class Job:
             if not (self.is_over or self._listeners or self.request.keep_after_disconnect):
                 self.abandoned()
 
-    async def _follow(self) -> AsyncIterator[VerifyEvent]:
+    async def _follow(self) -> AsyncGenerator[VerifyEvent, None]:
         given = 0
         while True:
             news = self._news

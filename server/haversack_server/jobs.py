@@ -78,7 +78,8 @@ class JobRunner:
 
     def counts(self) -> Mapping[JobState, int]:
         """Count the jobs that are known, by state."""
-        return Counter(job.state for job in self._jobs.values())
+        # Held first: metrics are read in another thread.
+        return Counter(job.state for job in tuple(self._jobs.values()))
 
     def submit(self, request: VerifyRequest) -> Job:
         """Take a request: a new job, or the one that this id already names.

@@ -122,7 +122,7 @@ def start_worker(
         [sys.executable, "-P", "-m", "haversack_server.worker", *arguments],
         pass_fds=[inherited.fileno()],
         cwd=folder,
-        env=_environment(gpu),
+        env=_environment(gpu) | {"TMPDIR": str(folder)},
         stdin=subprocess.DEVNULL,
         stdout=output or subprocess.DEVNULL,
         stderr=output or subprocess.DEVNULL,

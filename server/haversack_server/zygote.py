@@ -51,7 +51,7 @@ class Zygote:
         """Start one that is ready to fork. Raises NotStartedError with its last words."""
         ours, theirs = socket.socketpair()
         with theirs, (folder / _OUTPUT).open("wb") as output:
-            arguments = ["--control-fd", str(theirs.fileno())]
+            arguments = ["--control-fd", str(theirs.fileno()), "--folder", str(folder)]
             popen = start_worker(arguments, theirs, folder, output=output)
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         zygote = cls(folder, popen, ours.dup(), ready)

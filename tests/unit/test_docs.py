@@ -26,6 +26,8 @@ LINKS = [
 DECISIONS = sorted((ROOT / "docs/decisions").glob("0*.md"))
 PYTHON = re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 CONSOLES = console_blocks(ROOT / "README.md")
+EXAMPLES = re.findall(r"`haversack (.*?)`", (ROOT / "examples/README.md").read_text())
+VERDICTS = {0, 3, 4}  # an answer, as against a failure or invalid input
 RUN_TO_THE_END_S = 120  # a bound for a machine that is busy, not an expectation
 
 
@@ -110,9 +112,16 @@ def test_what_the_readme_shows_is_what_is_printed(line: str, shown: list[str]) -
     assert follow(shown, done.stdout.splitlines()), done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("line", EXAMPLES)
+def test_an_example_gets_an_answer(line: str) -> None:
+    done = run(["-m", "haversack.cli", *shlex.split(line)])
+    assert done.returncode in VERDICTS, done.stderr
+
+
 def test_the_readme_shows_every_verb_and_python() -> None:
     assert [line.split()[0] for line, _ in CONSOLES] == ["estimate", "plan", "verify"]
     assert len(PYTHON) == 1
+    assert len(EXAMPLES) == len(list((ROOT / "examples").glob("*.json")))
 
 
 def test_three_dots_stand_for_lines_left_out() -> None:

@@ -48,6 +48,10 @@ def test_the_clients_come_without_the_server() -> None:
     assert loaded_after("from haversack import Client, AsyncClient", "grpc", *HEAVY) == ["grpc"]
 
 
+def test_the_command_line_comes_without_grpc() -> None:
+    assert loaded_after("import haversack.cli", "grpc", "google.protobuf", *HEAVY) == []
+
+
 def test_an_estimate_in_process_compiles_nothing() -> None:
     assert loaded_after(IN_PROCESS, "haversack_server", "numba", "torch") == ["haversack_server"]
 

@@ -110,3 +110,8 @@ def test_a_reason_of_a_newer_server_falls_back_to_the_status() -> None:
     arrived = status.error_of("NOT_FOUND", "", sent.SerializeToString())
     assert type(arrived) is NotFoundError
     assert str(arrived) == "something new"
+
+
+def test_details_that_are_none_leave_the_status() -> None:
+    arrived = status.error_of("UNAVAILABLE", "no route", b"\xff\xff")
+    assert type(arrived) is UnavailableError

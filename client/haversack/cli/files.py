@@ -5,7 +5,7 @@ Every fault is an InvalidRequestError that names the file. What the keys mean is
 
 from typing import Any
 
-from haversack import reading
+from haversack import reading, strict_json
 from haversack.errors import InvalidRequestError, Violation
 
 MOST_BYTES = 64 * 2**20  # a million candidates with names
@@ -40,7 +40,7 @@ def _read_object(path: str, *, field: str, example: str) -> dict[str, Any]:
     wanted = f"give a JSON file such as {example}"
     text = reading.read_text(path, field=field, most_bytes=MOST_BYTES, wanted=wanted)
     try:
-        return reading.parse_object(text, field=field, example=example)
+        return strict_json.parse_object(text, field=field, example=example, max_bytes=MOST_BYTES)
     except InvalidRequestError as wrong:
         placed = [Violation(field, f"{path}: {each.description}") for each in wrong.violations]
         raise InvalidRequestError(violations=placed) from wrong

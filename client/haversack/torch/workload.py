@@ -6,9 +6,12 @@ starts from a copy of what it returned.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from haversack.errors import Violation, check
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True)
@@ -26,9 +29,9 @@ class Workload:
     model: Callable[..., Any]
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
-    loss: Callable[[Any], Any] | None = None
+    loss: "Callable[[Any], torch.Tensor] | None" = None
     regions: tuple[str, ...] | None = None
-    optimizer: Any = None
+    optimizer: "torch.optim.Optimizer | None" = None
     between_forward_and_backward: Callable[[], object] | None = None
 
     def __post_init__(self) -> None:

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from haversack.errors import InvalidRequestError, Violation, check
+from haversack.strict_json import parse_object
 from haversack_server.memory.architecture import Activation, Architecture
 from haversack_server.memory.families import with_units
 from haversack_server.memory.hf_families import FAMILIES, ONLY_VALUES, SILENT_KEYS, Family
-from haversack_server.memory.hf_json import parse_object
 
 MAX_SIZE = 1 << 40
 MAX_LAYERS = 10_000  # each layer becomes a unit of the answer
@@ -35,9 +35,7 @@ class ReadConfig:
     assumptions: tuple[str, ...]
 
 
-def read_hf_config(
-    text: str, name: str = "", *, field: str = "documents[0].text"
-) -> ReadConfig:
+def read_hf_config(text: str, name: str = "", *, field: str = "documents[0].text") -> ReadConfig:
     """Read a decoder-only model's ``config.json``; errors name ``field`` and the key at fault."""
     values = parse_object(text, field=field)
     reader = _Reader(values, _family(values, field), field)

@@ -5,6 +5,7 @@ The one place where defaults are filled in; each becomes an assumption of the an
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from haversack.errors import InvalidRequestError, NotSupportedError
 from haversack.run import Attention, Device, DocumentFormat, Recompute, Training, TrainingRun
@@ -18,12 +19,14 @@ from haversack_server.memory.kernel_profile import KernelProfile, load
 from haversack_server.memory.options import BlockOptions, option_table, roofline_ns, work_ns
 from haversack_server.memory.recipe import recipe
 from haversack_server.memory.states import UnitStates, architecture_units, rank_states
+from haversack_server.memory.tape import OptionRow
 
 KERNEL_PROFILE = "hf-eager"
 BUCKET_ELEMENTS = 500_000_000  # DeepSpeed's default reduce_bucket_size
 # NVIDIA A100 80GB datasheet: dense bf16 and HBM2e.
 A100_FLOPS_PER_S = 312 * 10**12
 A100_BYTES_PER_S = 2_039 * 10**9
+Rates = tuple[int, int]
 BACKWARD_OVER_FORWARD = 2  # two matrix products for each of the forward's
 
 
@@ -60,10 +63,7 @@ def model_run(run: TrainingRun) -> ModelRun:
     prefetch = run.parallelism.prefetch_units
     accumulation = run.training.accumulation or 1
     chain = Chain(
-        blocks=tuple(
-            _block(block, unit, read.architecture.tied, rates, accumulation)
-            for block, unit in zip(table, units, strict=True)
-        ),
+        blocks=_blocks(table, units, read.architecture.tied, rates, accumulation),
         states=rank_states(units, numbers, degrees),
         recipe=numbers,
         degrees=degrees,
@@ -103,7 +103,13 @@ def _read(run: TrainingRun) -> ReadConfig:
         raise InvalidRequestError(
             f"{len(run.documents)} model configurations are too many; send one", field="documents"
         )
-    return read_hf_config(run.documents[0].text, run.documents[0].name, field="documents[0].text")
+    return _read_once(run.documents[0].text, run.documents[0].name)
+
+
+@lru_cache(maxsize=64)
+def _read_once(text: str, name: str) -> ReadConfig:
+    """Read a document once for a request and all its variations."""
+    return read_hf_config(text, name, field="documents[0].text")
 
 
 def _shape(
@@ -133,7 +139,7 @@ def _shape(
     return shape, tuple(assumptions)
 
 
-def _rates(device: Device) -> tuple[tuple[int, int], tuple[str, ...]]:
+def _rates(device: Device) -> tuple[Rates, tuple[str, ...]]:
     """FLOP/s and bytes/s of the roofline of recomputation."""
     rates = (device.flops_per_s or A100_FLOPS_PER_S, device.bytes_per_s or A100_BYTES_PER_S)
     if device.flops_per_s and device.bytes_per_s:
@@ -146,10 +152,32 @@ def _rates(device: Device) -> tuple[tuple[int, int], tuple[str, ...]]:
     return rates, (sentence,)
 
 
-def _block(
-    table: BlockOptions, unit: UnitStates, tied: bool, rates: tuple[int, int], accumulation: int
-) -> ChainBlock:
-    options = tuple(
+def _blocks(
+    table: Sequence[BlockOptions],
+    units: Sequence[UnitStates],
+    tied: bool,
+    rates: Rates,
+    accumulation: int,
+) -> tuple[ChainBlock, ...]:
+    # Blocks of one kind share their rows, so each row is turned into an option once.
+    options = {id(block.options): block.options for block in table}
+    made = {key: _options(rows, rates, accumulation) for key, rows in options.items()}
+    return tuple(
+        ChainBlock(
+            name=block.name,
+            unit=unit,
+            options=made[id(block.options)],
+            is_head=block.kind is UnitKind.HEAD,
+            held_by_caller_bytes=block.logits.held_by_caller_bytes if block.logits else 0,
+            # A tied weight is one parameter: embedding and head are then gathered together.
+            root=tied and block.kind is not UnitKind.LAYER,
+        )
+        for block, unit in zip(table, units, strict=True)
+    )
+
+
+def _options(rows: Sequence[OptionRow], rates: Rates, accumulation: int) -> tuple[Option, ...]:
+    return tuple(
         Option(
             name=row.name,
             retained_bytes=row.retained_bytes,
@@ -158,23 +186,15 @@ def _block(
             backward_peak_bytes=max(row.backward_peak_bytes, row.retained_bytes),
             extra_ns=roofline_ns(row, *rates) * accumulation,
         )
-        for row in table.options
-    )
-    return ChainBlock(
-        name=table.name,
-        unit=unit,
-        options=options,
-        is_head=table.kind is UnitKind.HEAD,
-        held_by_caller_bytes=table.logits.held_by_caller_bytes if table.logits else 0,
-        # A tied weight is one parameter: embedding and head are then gathered together.
-        root=tied and table.kind is not UnitKind.LAYER,
+        for row in rows
     )
 
 
-def _step_ns(table: Sequence[BlockOptions], rates: tuple[int, int]) -> int:
+def _step_ns(table: Sequence[BlockOptions], rates: Rates) -> int:
     """Time of one microbatch without recomputation, by the same roofline."""
-    forward = sum(work_ns(block.forward_work, *rates) for block in table)
-    return forward * (1 + BACKWARD_OVER_FORWARD)
+    kinds = {block.kind: block.forward_work for block in table}
+    times = {kind: work_ns(work, *rates) for kind, work in kinds.items()}
+    return sum(times[block.kind] for block in table) * (1 + BACKWARD_OVER_FORWARD)
 
 
 def _choice_of_actions(chain: Chain, training: Training) -> tuple[int, ...]:

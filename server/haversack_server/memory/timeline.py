@@ -12,6 +12,7 @@ ceilings, so the plan's peak is this timeline's peak.
 import enum
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from haversack.parallelism import Sharding
 from haversack_server.memory.chain import Chain, ChainBlock, Option
@@ -202,7 +203,8 @@ def _backward(
     chain: Chain, name: str, start: Sequence[int], *, accumulated: bool
 ) -> Iterator[TimelineMoment]:
     gathers = _Gathers(chain)
-    held = _held_by_caller(chain)
+    held, bucket = _held_by_caller(chain), _bucket(chain)
+    gradients = _gradients_so_far(chain)
     phase = f"{name} backward"
     for index in reversed(range(len(chain.blocks))):
         block = chain.blocks[index]
@@ -211,9 +213,9 @@ def _backward(
         columns[Column.GATHERED] = gathers.gathered(index)
         columns[Column.PREFETCHED] = gathers.ahead(index, step=-1)
         columns[Column.UNSHARDED_GRADIENTS] = gathers.unsharded_gradients(index)
-        columns[Column.REDUCE] += gathers.reducing(index + 1) + _bucket(chain)
+        columns[Column.REDUCE] += gathers.reducing(index + 1) + bucket
         if not accumulated:
-            columns[Column.GRADIENTS] = _gradients_so_far(chain, index)
+            columns[Column.GRADIENTS] = gradients[index]
         yield _moment(phase, f"backward {block.name}", Place.BACKWARD, index, columns)
         if chain.degrees.shards_parameters and not block.root:
             columns = list(columns)
@@ -258,13 +260,17 @@ class _Gathers:
         return elements * each_bytes if self._gathers else 0
 
 
-def _gradients_so_far(chain: Chain, index: int) -> int:
-    """Kept gradients of blocks whose backward is done; unsharded ones include the running block."""
-    if chain.degrees.shards_gradients:
-        done = sum(block.unit.shard for block in chain.blocks[index + 1 :])
-    else:
-        done = sum(block.unit.whole for block in chain.blocks[index:])
-    return min(done * chain.recipe.gradient, chain.states.gradient_bytes)
+def _gradients_so_far(chain: Chain) -> list[int]:
+    """Kept gradients at each block's backward: those of the blocks after it, and its own if whole.
+
+    Shape ``(blocks,)``.
+    """
+    sharded = chain.degrees.shards_gradients
+    sizes = [block.unit.shard if sharded else block.unit.whole for block in chain.blocks]
+    from_here = list(accumulate(reversed(sizes)))[::-1]
+    done = [*from_here[1:], 0] if sharded else from_here
+    each, most = chain.recipe.gradient, chain.states.gradient_bytes
+    return [min(elements * each, most) for elements in done]
 
 
 def _held_by_caller(chain: Chain) -> int:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_health.v1.health import aio as health_aio
+from grpc_health.v1.health import aio as health_aio  # pyright: ignore[reportAttributeAccessIssue]
 
 from haversack.errors import HaversackError
 from haversack.v1.service_pb2_grpc import add_HaversackServiceServicer_to_server

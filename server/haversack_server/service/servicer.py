@@ -79,7 +79,7 @@ class Servicer(HaversackServiceServicer):
         """Stream the events of a job, from its first on."""
         job = self._jobs.submit(wire.from_message(VerifyRequest, request))
         # Closed with the call, however it ends: that is how the job learns that nobody listens.
-        async with aclosing(job.events()) as events:  # type: ignore[type-var]
+        async with aclosing(job.events()) as events:
             async for event in events:
                 await context.write(wire.to_message(event, verify_pb2.VerifyResponse()))
 

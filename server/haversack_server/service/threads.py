@@ -43,6 +43,7 @@ class Threads:
         # The loop must go on: it is what tells running work to stop.
         self._pool.shutdown(wait=False, cancel_futures=True)
         await asyncio.gather(*(_ended(job) for job in tuple(self._jobs)))
+        self._pool.shutdown()  # idle by now, so the threads end at once
 
 
 async def _ended(job: Future[Any]) -> None:

@@ -96,6 +96,11 @@ def assumptions(runs: Outcomes) -> tuple[str, ...]:
             "The callback ran after the forward and before the backward in every run but the "
             "control."
         )
+    if runs.traced is not None and runs.traced.first_difference is None:
+        said.append(
+            "A traced run, whose replays run to their end, shows no operation that differs: what "
+            "differs comes from stopping early, or from outside the regions."
+        )
     if runs.watched is not None:
         said.append(
             "Random sources and memory come from two more runs under probes; the verdict stands "

@@ -30,14 +30,24 @@ _RAISED_FACETS = (Facet.OUTPUTS, Facet.INPUT_GRADIENTS, Facet.PARAMETER_GRADIENT
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcomes:
-    """The runs of a job; the watched ones are None where nothing could be watched."""
+    """The runs of a job; those that only explain are None where there is nothing to explain."""
 
     plain: Outcome
     again: Outcome
     checkpointed: Outcome
     watched_plain: Outcome | None = None
     watched: Outcome | None = None
+    traced: Outcome | None = None
     control: Outcome | None = None
+
+
+def is_unexplained(runs: Outcomes) -> bool:
+    """Whether replays differ from their forwards, so that a trace can show where."""
+    plain, checkpointed = runs.plain, runs.checkpointed
+    if plain.raised or runs.again.raised or runs.again.rows:
+        return False
+    moved = checkpointed.rows or checkpointed.rng != plain.rng
+    return bool(moved or checkpointed.raised)
 
 
 def findings(runs: Outcomes) -> list[FacetResult]:

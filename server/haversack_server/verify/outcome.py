@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from haversack.verify import RandomSource
+from haversack.verify import FirstDifference, RandomSource
 from haversack_server.verify.comparison import Row
 
 
@@ -53,6 +53,7 @@ class Outcome:
     regions: tuple[RegionCount, ...] = ()
     wrapped: tuple[str, ...] = ()
     sources: tuple[RandomSource, ...] = ()
+    first_difference: FirstDifference | None = None
     peak_bytes: int | None = None
     retained_bytes: int | None = None
     gradients_all_zero: bool = False

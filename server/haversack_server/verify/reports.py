@@ -59,6 +59,7 @@ def compared(
         waivers=judgement.waivers,
         recompute_counts=recompute_counts(runs),
         random_sources=runs.watched.sources if runs.watched else (),
+        first_difference=runs.traced.first_difference if runs.traced else None,
         memory=None if raised else _memory(request, runs, environment.device),
         time=None if raised else time(runs),
         environment=environment,

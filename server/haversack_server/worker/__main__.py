@@ -6,6 +6,7 @@ Both speak over a socket that they inherit by its number; there is nothing here 
 import argparse
 import json
 import os
+import shutil
 import socket
 
 from haversack_server.verify import records
@@ -19,18 +20,23 @@ def main() -> None:
     kind.add_argument("--control-fd", type=int, help="socket over which a zygote is told to fork")
     kind.add_argument("--job-fd", type=int, help="socket over which one job gets its order")
     parser.add_argument("--limits", type=json.loads, help="limits of the one job, JSON")
+    parser.add_argument("--folder", help="the zygote's folder, which it removes at its end")
     arguments = parser.parse_args()
     if arguments.control_fd is not None:
-        _be_zygote(socket.socket(fileno=arguments.control_fd))
+        _be_zygote(socket.socket(fileno=arguments.control_fd), arguments.folder)
     else:
         limits = records.from_json(Limits, arguments.limits)
         _be_job(socket.socket(fileno=arguments.job_fd), limits)
 
 
-def _be_zygote(control: socket.socket) -> None:
+def _be_zygote(control: socket.socket, folder: str) -> None:
     from haversack_server.worker.zygote import Zygote
 
-    Zygote(control).serve()
+    try:
+        Zygote(control).serve()
+    finally:
+        # The server does it too; but this process outlives one that is killed.
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _be_job(channel: socket.socket, limits: Limits) -> None:

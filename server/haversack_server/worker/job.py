@@ -21,7 +21,7 @@ from haversack.verify import (
     VerifyRequest,
 )
 from haversack_server.verify import frames, records, reports
-from haversack_server.verify.findings import Outcomes
+from haversack_server.verify.findings import Outcomes, is_unexplained
 from haversack_server.verify.outcome import Outcome
 from haversack_server.worker.environment import environment
 from haversack_server.worker.errors import BadWorkloadError, is_out_of_memory
@@ -32,6 +32,7 @@ from haversack_server.worker.run import RunPlan, perform
 
 PLAIN, AGAIN, CHECKPOINTED = "plain", "plain again", "checkpointed"
 WATCHED_PLAIN, WATCHED, CONTROL = "plain under probes", "checkpointed under probes", "control"
+TRACED = "traced"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -121,14 +122,19 @@ class _Job:
         again = self._run(AGAIN, wrapped=wrapped)
         checkpointed = self._run(CHECKPOINTED, checkpointed=True, wrapped=wrapped)
         runs = Outcomes(plain=plain, again=again, checkpointed=checkpointed)
-        if plain.raised or again.raised or checkpointed.raised:
-            return runs
-        return replace(
-            runs,
-            watched_plain=self._run(WATCHED_PLAIN, watched=True, wrapped=wrapped),
-            watched=self._run(WATCHED, watched=True, checkpointed=True, wrapped=wrapped),
-            control=self._control(wrapped),
-        )
+        if not (plain.raised or again.raised or checkpointed.raised):
+            runs = replace(
+                runs,
+                watched_plain=self._run(WATCHED_PLAIN, watched=True, wrapped=wrapped),
+                watched=self._run(WATCHED, watched=True, checkpointed=True, wrapped=wrapped),
+                control=self._control(wrapped),
+            )
+        if is_unexplained(runs):
+            self.total += 1
+            runs = replace(
+                runs, traced=self._run(TRACED, traced=True, checkpointed=True, wrapped=wrapped)
+            )
+        return runs
 
     def _control(self, wrapped: tuple[str, ...]) -> Outcome | None:
         if self.workload is None or self.workload.between_forward_and_backward is None:

@@ -48,13 +48,18 @@ def spelled(scalar: Any) -> str:
     return text if len(text) <= 80 else f"{text[:40]}... {digest(text.encode())}"
 
 
-def _tensor(tensor: torch.Tensor) -> tuple[str, Children]:
+def tensor_digest(tensor: torch.Tensor, *, skip_content: bool = False) -> tuple[str, str]:
+    """Spell dtype and shape of a tensor, and digest its content."""
     about = f"tensor {tensor.dtype} {tuple(tensor.shape)}"
-    if tensor.is_meta:
-        return about, ()
+    if skip_content or tensor.is_meta:
+        return about, ""
     flat = tensor.detach().to_dense() if tensor.layout is not torch.strided else tensor.detach()
     flat = flat.resolve_conj().resolve_neg().cpu().contiguous().flatten().view(torch.uint8)
-    return f"{about} {digest(flat.numpy().tobytes())}", ()
+    return about, digest(flat.numpy().tobytes())
+
+
+def _tensor(tensor: torch.Tensor) -> tuple[str, Children]:
+    return " ".join(tensor_digest(tensor)), ()
 
 
 def _array(array: Any) -> tuple[str, Children]:

@@ -6,7 +6,7 @@ compare theirs, so that no run's tensors travel.
 
 import platform
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -19,9 +19,10 @@ from haversack_server.worker import blocks, compare, prepare, rng
 from haversack_server.worker.compare import Values
 from haversack_server.worker.errors import BadWorkloadError
 from haversack_server.worker.leaves import find_leaves, roots
-from haversack_server.worker.regions import Call, Regions, intercept, wrap
+from haversack_server.worker.regions import Call, Regions, Watcher, intercept, wrap
 from haversack_server.worker.state import snapshot
 from haversack_server.worker.step import Step
+from haversack_server.worker.trace import TraceWatch, tensor_names
 from haversack_server.worker.watch import MemoryWatch, RandomWatch
 
 
@@ -38,6 +39,7 @@ class RunPlan:
     checkpointed: bool = False
     first: bool = False
     watched: bool = False
+    traced: bool = False
     with_callback: bool = True
     wrapped: tuple[str, ...] = ()
 
@@ -48,7 +50,9 @@ def perform(plan: RunPlan, request: VerifyRequest, workload: Workload) -> Outcom
     leaves = find_leaves(workload)
     memory = MemoryWatch(torch.device(request.device or "cpu"), enabled=plan.watched)
     watch = RandomWatch(leaves.generators) if plan.watched else None
-    regions = _install_regions(plan, request, workload, watch)
+    names = blocks.module_names(workload.model)
+    trace = TraceWatch(names, tensor_names(workload.model)) if plan.traced else None
+    regions = _install_regions(plan, request, workload, names, watch or trace)
     step = Step(
         workload,
         request.schedule or VerifySchedule.ONE_MICROBATCH,
@@ -73,6 +77,7 @@ def perform(plan: RunPlan, request: VerifyRequest, workload: Workload) -> Outcom
         regions=tuple(_counts(regions.calls)),
         wrapped=_next_wrapped(plan, request, workload, regions, step),
         sources=watch.sources() if watch else (),
+        first_difference=trace.first_difference() if trace else None,
         peak_bytes=memory.peak_bytes,
         retained_bytes=memory.retained_bytes,
         gradients_all_zero=_all_zero(values),
@@ -103,18 +108,23 @@ def _device_name(device: torch.device) -> str:
 
 
 def _install_regions(
-    plan: RunPlan, request: VerifyRequest, workload: Workload, watch: RandomWatch | None
+    plan: RunPlan,
+    request: VerifyRequest,
+    workload: Workload,
+    names: Mapping[int, str],
+    watcher: Watcher | None,
 ) -> Regions:
     given = {
-        "early_stop": request.early_stop,
+        # What early stop leaves out of a replay cannot be compared.
+        "early_stop": False if plan.traced else request.early_stop,
         "preserve_rng_state": request.preserve_rng_state,
         "determinism_check": request.determinism_check or None,
     }
     regions = Regions(
-        names=blocks.module_names(workload.model),
+        names=names,
         direct=not plan.checkpointed,
         overrides={name: value for name, value in given.items() if value is not None},
-        watcher=watch,
+        watcher=watcher,
     )
     intercept(regions)
     modules = blocks.named_blocks(workload.model, plan.wrapped) if plan.wrapped else {}

@@ -49,9 +49,7 @@ def walk(*roots: Mapping[str, object]) -> Iterator[tuple[str, Any, str]]:
         yield from _walk(each, seen)
 
 
-def _walk(
-    roots: Mapping[str, object], seen: dict[int, object]
-) -> Iterator[tuple[str, Any, str]]:
+def _walk(roots: Mapping[str, object], seen: dict[int, object]) -> Iterator[tuple[str, Any, str]]:
     pending: collections.deque[tuple[str, Any]] = collections.deque(roots.items())
     while pending:
         path, thing = pending.popleft()

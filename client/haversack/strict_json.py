@@ -1,7 +1,7 @@
-"""Reading the text of a caller's own JSON file, safely.
+"""Reading JSON that a caller wrote, safely and strictly.
 
 Knows limits (size, depth, duplicate keys, numbers that are none) and one sentence for each.
-Knows nothing of what the keys mean.
+Knows nothing of files, nor of what the keys mean.
 """
 
 import json
@@ -15,14 +15,19 @@ MAX_DEPTH = 16
 MAX_KEY = 60  # of a key in a sentence
 
 
-def parse_object(text: str, *, field: str) -> dict[str, Any]:
-    """Parse one JSON object of at most 1 MiB; a fault is an InvalidRequestError at ``field``."""
+def parse_object(
+    text: str, *, field: str, example: str = "{...}", max_bytes: int = MAX_BYTES
+) -> dict[str, Any]:
+    """Parse one JSON object of at most ``max_bytes``; a fault is an InvalidRequestError.
+
+    ``example`` shows in the sentence what would do instead of something that is no object.
+    """
     size = len(text.encode("utf-8", errors="surrogatepass"))
-    if size > MAX_BYTES:
-        _refuse(f"the document has {size} bytes; at most {MAX_BYTES} are read", field)
+    if size > max_bytes:
+        _refuse(f"the document has {size} bytes; at most {max_bytes} are read", field)
     value = _load(text, field)
     if not isinstance(value, dict):
-        _refuse(f"the document is a JSON {_kind(value)}; give an object, {{...}}", field)
+        _refuse(f"the document is a JSON {_kind(value)}; give an object, {example}", field)
     _check_depth(value, field)
     return value
 

@@ -3,7 +3,7 @@
 import pytest
 
 from haversack.errors import InvalidRequestError
-from haversack_server.memory.hf_json import MAX_BYTES, parse_object
+from haversack.strict_json import MAX_BYTES, parse_object
 
 
 def refusal(text: str) -> str:

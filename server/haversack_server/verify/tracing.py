@@ -1,0 +1,114 @@
+"""The first operation of a replay that is not its forward's, and the class of its cause.
+
+Compares records of operations, without torch. The scan is linear: all operations before the first
+that differs had equal results, so an input that differs there was not made in the region.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from haversack.verify import DifferenceCause, FirstDifference
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TensorRecord:
+    """A tensor at one moment: shape, dtype and device; its content as a digest, "" if unknown.
+
+    ``name`` is the parameter or buffer that it is, if it is one.
+    """
+
+    about: str
+    content: str = ""
+    name: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Operation:
+    """One operation: where it was called, what went in, what came out."""
+
+    name: str
+    module: str = ""
+    file: str = ""
+    line: int = 0
+    given: tuple[TensorRecord, ...] = ()
+    arguments: str = ""
+    made: tuple[TensorRecord, ...] = ()
+    is_random: bool = False
+    has_generator: bool = False
+
+
+def first_difference(
+    region: str, forward: Sequence[Operation], replay: Sequence[Operation]
+) -> FirstDifference | None:
+    """Find the first operation of a replay that is not the forward's; None if there is none."""
+    for place, (one, other) in enumerate(zip(forward, replay, strict=False)):
+        found = _cause(one, other)
+        if found is not None:
+            cause, detail = found
+            return _at(region, one, cause, f"Operation {place + 1} of the region: {detail}")
+    if len(replay) < len(forward):
+        detail = f"The replay ends after {len(replay)} of {len(forward)} operations."
+        return _at(region, forward[len(replay)], DifferenceCause.MISSING_OPERATIONS, detail)
+    if len(replay) > len(forward):
+        detail = f"The replay runs {len(replay)} operations in place of {len(forward)}."
+        return _at(region, replay[len(forward)], DifferenceCause.EXTRA_OPERATIONS, detail)
+    return None
+
+
+def _at(region: str, at: Operation, cause: DifferenceCause, detail: str) -> FirstDifference:
+    return FirstDifference(
+        region=region,
+        module=at.module,
+        operation=at.name,
+        file=at.file,
+        line=at.line,
+        cause=cause,
+        detail=detail,
+    )
+
+
+def _cause(one: Operation, other: Operation) -> tuple[DifferenceCause, str] | None:
+    if one.name != other.name:
+        return (
+            DifferenceCause.CONTROL_FLOW,
+            f"{one.name} in the forward, {other.name} in the replay.",
+        )
+    shape = _shape(one.given, other.given)
+    if shape:
+        return DifferenceCause.SHAPE, f"its input is {shape} in the replay."
+    if one.arguments != other.arguments:
+        return (
+            DifferenceCause.SCALAR_ARGUMENT,
+            f"{one.arguments} in the forward, {other.arguments} in the replay.",
+        )
+    changed = _changed(one.given, other.given)
+    if changed:
+        return DifferenceCause.EXTERNAL_TENSOR, f"{changed} has other values in the replay."
+    return _result_cause(one, other)
+
+
+def _result_cause(one: Operation, other: Operation) -> tuple[DifferenceCause, str] | None:
+    if not _shape(one.made, other.made) and not _changed(one.made, other.made):
+        return None
+    if one.has_generator:
+        return DifferenceCause.RNG_GENERATOR, "its own generator has moved on since the forward."
+    if one.is_random:
+        return DifferenceCause.RNG, "it draws other random numbers in the replay."
+    return DifferenceCause.NONDETERMINISTIC_KERNEL, "equal inputs have another result."
+
+
+def _shape(one: Sequence[TensorRecord], other: Sequence[TensorRecord]) -> str:
+    if len(one) != len(other):
+        return f"{len(one)} tensors in the forward, {len(other)}"
+    for mine, theirs in zip(one, other, strict=True):
+        if mine.about != theirs.about:
+            return f"{mine.about} in the forward, {theirs.about}"
+    return ""
+
+
+def _changed(one: Sequence[TensorRecord], other: Sequence[TensorRecord]) -> str:
+    for place, (mine, theirs) in enumerate(zip(one, other, strict=True)):
+        # Content that nothing had written yet is not known, and compares with everything.
+        if mine.content and theirs.content and mine.content != theirs.content:
+            return mine.name or f"tensor argument {place + 1}, which the region did not make,"
+    return ""
