@@ -12,6 +12,7 @@ from haversack_server.estimate.states_only import estimate_parameter_count, esti
 from haversack_server.estimate.verdict import limit_of, not_modelled
 from haversack_server.estimate.windows import estimate_units
 from haversack_server.memory.degrees import resolve, unmodelled
+from haversack_server.memory.kernel_profile import load
 from haversack_server.memory.version import MODEL_VERSION
 
 _ANSWERS = {
@@ -42,6 +43,8 @@ def _one(request: EstimateRequest) -> Estimate:
         raise NotSupportedError(
             f"{subject}: this version estimates {', '.join(_ANSWERS)}; send one of these"
         )
+    if request.kernel_profile:
+        load(request.kernel_profile)  # an unknown name is refused for every subject
     left_out = unmodelled(resolve(request.parallelism))
     return _refused(request, left_out) if left_out else _ANSWERS[subject](request)
 

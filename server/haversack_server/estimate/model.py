@@ -1,9 +1,9 @@
 """A described model: its chain laid onto the timeline, with ledger, verdict and advice."""
 
-
 from haversack.basis import Basis
 from haversack.estimate import Estimate, EstimateRequest, Peak, RankClass, Term, TermCategory
 from haversack_server.estimate.advice import advice, fewest_gpus, largest_microbatch
+from haversack_server.estimate.ignored import measured
 from haversack_server.estimate.verdict import judge, limit_of
 from haversack_server.estimate.windows import moments_of, phases_of
 from haversack_server.memory import ledger
@@ -15,8 +15,8 @@ from haversack_server.memory.version import MODEL_VERSION
 
 NOT_MODELLED = (
     "initialisation from a full copy of the model, evaluation, saving and loading",
-    "fragmentation of the allocator beyond the reserved factor: 1.37 times the allocated bytes have "
-    "been reported (pytorch issue 147179)",
+    "fragmentation of the allocator beyond the reserved factor: 1.37 times the allocated bytes "
+    "have been reported (pytorch issue 147179)",
     "communicators beyond one per axis in use, and their growth with the number of ranks",
 )
 
@@ -46,7 +46,7 @@ def estimate_model(request: EstimateRequest) -> Estimate:
         min_gpus=fewest_gpus(request, limit),
         max_microbatch=largest_microbatch(request, limit),
         assumptions=run.assumptions,
-        ignored_inputs=run.ignored_inputs,
+        ignored_inputs=run.ignored_inputs + measured(request),
         not_modelled=NOT_MODELLED,
         model_version=MODEL_VERSION,
         basis=Basis.ANALYTIC,

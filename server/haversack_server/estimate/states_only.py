@@ -7,12 +7,14 @@ from dataclasses import replace
 
 from haversack.basis import Basis
 from haversack.estimate import Estimate, EstimateRequest, RankClass, Term, TermCategory
+from haversack_server.estimate.ignored import ignored
 from haversack_server.estimate.verdict import judge_states, limit_of
 from haversack_server.memory import ledger
 from haversack_server.memory.degrees import Degrees, resolve
 from haversack_server.memory.recipe import recipe
 from haversack_server.memory.states import UnitStates, rank_states, shard_evenly
 from haversack_server.memory.timeline import Column
+from haversack_server.memory.unused import RECIPE
 from haversack_server.memory.version import MODEL_VERSION
 
 BESIDE_STATES = (
@@ -37,7 +39,7 @@ def estimate_state_bytes(request: EstimateRequest) -> Estimate:
         ),
     )
     terms = [_named_term(*each, degrees) for each in named]
-    return _steady(request, degrees, terms, ())
+    return _steady(request, degrees, terms, (), ignored(request, frozenset()))
 
 
 def _named_term(
@@ -77,11 +79,15 @@ def estimate_parameter_count(request: EstimateRequest) -> Estimate:
     }
     words = ledger.state_terms(numbers, degrees, count)
     terms = [replace(words[column], bytes=size) for column, size in sizes.items()]
-    return _steady(request, degrees, terms, assumptions)
+    return _steady(request, degrees, terms, assumptions, ignored(request, RECIPE))
 
 
 def _steady(
-    request: EstimateRequest, degrees: Degrees, terms: list[Term], assumptions: tuple[str, ...]
+    request: EstimateRequest,
+    degrees: Degrees,
+    terms: list[Term],
+    assumptions: tuple[str, ...],
+    ignored_inputs: tuple[str, ...],
 ) -> Estimate:
     steady = sum(term.bytes for term in terms)
     judgement = judge_states(steady, limit_of(request))
@@ -94,6 +100,7 @@ def _steady(
         terms=tuple(replace(term, largest_bytes=term.bytes) for term in terms if term.bytes),
         ranks=(every,),
         assumptions=assumptions,
+        ignored_inputs=ignored_inputs,
         not_modelled=(BESIDE_STATES,),
         model_version=MODEL_VERSION,
         basis=Basis.ANALYTIC,

@@ -6,6 +6,7 @@ as asked for) and freed when it ends. Not a measurement, and not a peak: activat
 
 from haversack.basis import Basis
 from haversack.estimate import Estimate, EstimateRequest, Moment, Phase, RankClass
+from haversack_server.estimate.ignored import ignored
 from haversack_server.estimate.verdict import judge_states, limit_of
 from haversack_server.memory import ledger
 from haversack_server.memory.chain import Chain, ChainBlock, Option
@@ -13,6 +14,7 @@ from haversack_server.memory.degrees import Degrees, resolve
 from haversack_server.memory.recipe import Recipe, recipe
 from haversack_server.memory.states import UnitStates, rank_states, shard_evenly
 from haversack_server.memory.timeline import Timeline, timeline
+from haversack_server.memory.unused import TIMELINE
 from haversack_server.memory.version import MODEL_VERSION
 
 _NOTHING = Option(name="save", retained_bytes=0, forward_peak_bytes=0, backward_peak_bytes=0)
@@ -50,6 +52,7 @@ def estimate_units(request: EstimateRequest) -> Estimate:
             ),
         ),
         assumptions=(_IDEALISED, ahead, *assumptions),
+        ignored_inputs=ignored(request, TIMELINE),
         not_modelled=(_NO_ACTIVATIONS,),
         model_version=MODEL_VERSION,
         basis=Basis.ANALYTIC,

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from haversack.errors import InvalidRequestError, NotSupportedError
 from haversack.plan import Plan, PlanRequest
+from haversack_server.memory.kernel_profile import load
 from haversack_server.memory.version import MODEL_VERSION
 from haversack_server.plan.independent import plan_candidates, plan_recompute_candidates
 from haversack_server.plan.model import plan_model
@@ -21,6 +22,8 @@ _STATES_ONLY = ("state_bytes", "parameter_count", "units")
 
 def plan(request: PlanRequest, cancel: NDArray[np.uint8] | None = None) -> Plan:
     """Answer a request; raises the kernels' SolveCancelled once ``cancel[0]`` is set."""
+    if request.kernel_profile:
+        load(request.kernel_profile)  # an unknown name is refused for every subject
     subject = next(name for name, is_set in request.subjects().items() if is_set)
     if subject in _STATES_ONLY:
         raise InvalidRequestError(

@@ -12,6 +12,7 @@ from haversack.errors import InvalidRequestError
 from haversack.plan import BudgetConversion, FrontierPoint, Plan, PlanRequest, PlanStatus, Rung
 from haversack.run import Advice, Budget
 from haversack.units import INT64_MAX, format_bytes
+from haversack_server.memory.unused import unused
 from haversack_server.plan.limits import FRONTIER_POINTS, STATE_LIMIT
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ def _answer(request: PlanRequest, budget: Budget, problem: _Problem, cancel: "Ca
         budget=conversion,
         floor_bytes=problem.fixed_bytes,
         basis=Basis.ANALYTIC,
+        ignored_inputs=unused(request, training=frozenset(), ranks=False),
         not_modelled=("the peak: a sum of saved bytes is not a peak; send a model for one",),
     )
     if problem.capacity < 0:

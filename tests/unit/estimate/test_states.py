@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from haversack.errors import InvalidRequestError
 from haversack.estimate import EstimateRequest, EstimateVerdict, ReasonCode
 from haversack.parallelism import Parallelism, Sharding
 from haversack.run import Device, Optimizer, Precision, StateBytes, Training
@@ -87,3 +88,22 @@ def test_a_pipeline_is_unknown_and_gets_no_figures() -> None:
     assert answer.reason_code is ReasonCode.SETTING_NOT_MODELLED
     assert answer.terms == ()
     assert "pp=2" in answer.not_modelled[0]
+
+
+def test_settings_that_a_subject_does_not_use_are_named() -> None:
+    answer = estimate(
+        EstimateRequest(
+            parameter_count=1_000,
+            training=Training(seq=128, optimizer=Optimizer.SGD),
+            kernel_profile="hf-eager",
+        )
+    )
+    assert [each.split(":")[0] for each in answer.ignored_inputs] == [
+        "training.seq",
+        "kernel_profile",
+    ]
+
+
+def test_an_unknown_kernel_profile_is_refused_for_every_subject() -> None:
+    with pytest.raises(InvalidRequestError, match="hf-eager"):
+        estimate(EstimateRequest(parameter_count=1, kernel_profile="none-such"))
