@@ -7,14 +7,14 @@ answer is in ``verify_report``; its names are given here too.
 """
 
 import enum
-import json
 import re
 from dataclasses import dataclass
 
 from haversack import checks
-from haversack.errors import Violation, check
+from haversack.errors import InvalidRequestError, Violation, check
 from haversack.parallelism import Sharding
 from haversack.run import BlockAction, WorkloadReference
+from haversack.strict_json import parse_object
 from haversack.verify_report import (
     DifferenceCause,
     Facet,
@@ -72,7 +72,6 @@ __all__ = [
     "workload_violations",
 ]
 
-MOST_ARGS_BYTES = 2**20
 LARGEST_SEED = 2**32 - 1  # numpy takes no larger one
 _WAIVABLE = tuple(facet for facet in Facet if facet)
 _JOB_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
@@ -196,15 +195,10 @@ def _device_violations(device: str) -> list[Violation]:
 def _args_violations(path: str, args_json: str) -> list[Violation]:
     if not args_json:
         return []
-    if len(args_json) > MOST_ARGS_BYTES:
-        return [Violation(path, f"{len(args_json)} characters are above the limit of 1 MiB")]
     try:
-        value = json.loads(args_json)
-    except (ValueError, RecursionError) as wrong:
-        return [Violation(path, f"not JSON: {wrong}; a JSON object would do")]
-    if not isinstance(value, dict):
-        sentence = f'{type(value).__name__} is not a JSON object such as {{"layers": 2}}'
-        return [Violation(path, sentence)]
+        parse_object(args_json, field=path, example='{"layers": 2}')
+    except InvalidRequestError as wrong:
+        return list(wrong.violations)
     return []
 
 

@@ -24,11 +24,12 @@ from haversack.verify import (
 from haversack_server.job import Job
 from haversack_server.processes import NotStartedError, Process, start_afresh, tail
 from haversack_server.verify import reports
-from haversack_server.verify.admissible import gpu_index
+from haversack_server.verify.admissible import gpu_of
 from haversack_server.verify.frames import FrameError
 from haversack_server.verify.records import RecordError, from_json, to_json
 from haversack_server.zygote import Zygote
 
+_MOST_STAGES = 100  # a job has about ten; its process is not to be trusted
 OUTPUT = "output.txt"  # in a job's scratch folder: what it printed
 
 
@@ -91,7 +92,7 @@ class Executor:
     async def _process(self, job: Job, scratch: pathlib.Path) -> Process:
         limits = self._limits_of(job, scratch)
         if job.device != "cpu":
-            return await start_afresh(limits, gpu=str(gpu_index(job.device)))
+            return await start_afresh(limits, gpu=gpu_of(job.device) or "")
         with contextlib.suppress(NotStartedError):
             return await (await self._living_zygote()).fork(job.job_id, limits)
         # It may have died since the last job; a second death is not chance.
@@ -158,10 +159,12 @@ class Executor:
         }
 
     async def _listen(self, job: Job, process: Process) -> VerifyReport | VerifyFailure:
+        told = 0
         while (message := await process.receive()) is not None:
             if "report" in message:
                 return from_json(VerifyReport, message["report"])
-            if "progress" not in message:
+            told += 1
+            if "progress" not in message or told > _MOST_STAGES:
                 raise FrameError("a frame is neither progress nor report")
             job.emit(progress=from_json(VerifyProgress, message["progress"]))
         status = await process.status()

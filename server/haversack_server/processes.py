@@ -23,6 +23,7 @@ from haversack_server.verify import frames
 _END_S = 5.0
 _LAST_WORDS_S = 0.5
 _TAIL_BYTES = 4096
+_LARGEST_FRAME = 2**23  # bytes; its parsing holds the server's loop, and reports are far smaller
 _ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -93,7 +94,8 @@ def kill_group(pid: int) -> None:
 async def read_frame(reader: asyncio.StreamReader) -> dict[str, Any] | None:
     """Read a frame; None where the other end closed or was killed, inside a frame too."""
     try:
-        size = frames.body_size(await reader.readexactly(frames.HEADER_BYTES))
+        header = await reader.readexactly(frames.HEADER_BYTES)
+        size = frames.body_size(header, most_bytes=_LARGEST_FRAME)
         return frames.unpack(await reader.readexactly(size))
     except (asyncio.IncompleteReadError, ConnectionError):
         return None
@@ -105,8 +107,12 @@ async def start_afresh(limits: Mapping[str, Any], gpu: str) -> Process:
     arguments = ["--job-fd", str(theirs.fileno()), "--limits", json.dumps(limits)]
     with theirs:
         popen = start_worker(arguments, theirs, pathlib.Path(limits["scratch"]), gpu=gpu)
-    ended: asyncio.Future[int | None] = asyncio.ensure_future(asyncio.to_thread(popen.wait))
+    ended = asyncio.ensure_future(_ended(popen))
     return await Process.connected(popen.pid, ours, ended)
+
+
+async def _ended(popen: subprocess.Popen[bytes]) -> int | None:
+    return await asyncio.to_thread(popen.wait)
 
 
 def start_worker(
@@ -117,7 +123,7 @@ def start_worker(
     gpu: str = "",
     output: IO[bytes] | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start the worker program in a session of its own; it inherits one socket and nothing else."""
+    """Start the worker program as leader of a group; it inherits one socket and nothing else."""
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "haversack_server.worker", *arguments],
         pass_fds=[inherited.fileno()],
@@ -140,6 +146,7 @@ def _environment(gpu: str) -> dict[str, str]:
     return {
         **kept,
         **dict.fromkeys(_ONE_THREAD, "1"),
+        "CUBLAS_WORKSPACE_CONFIG": ":4096:8",  # or deterministic algorithms refuse to run
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(path)),
         "PYTHONHASHSEED": "0",
         "CUDA_VISIBLE_DEVICES": gpu,

@@ -12,6 +12,7 @@ from urllib.request import ProxyHandler, build_opener
 
 import grpc
 import numpy as np
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from numpy.typing import NDArray
 
 from haversack.estimate import Estimate, EstimateRequest
@@ -22,7 +23,7 @@ from haversack_server.service.app import Running, serving
 from haversack_server.service.rooms import Rooms
 from haversack_server.service.settings import Settings
 
-PATIENCE_S = 20  # how long a test waits for what must happen; never how long it takes
+PATIENCE_S = 60  # how long a test waits for what must happen; never how long it takes
 
 
 @contextlib.contextmanager
@@ -92,6 +93,11 @@ def metrics_of(running: Running) -> list[str]:
     return exposition(f"http://127.0.0.1:{running.metrics_port}/metrics")
 
 
+def metric(running: Running, series: str) -> float:
+    """The value of one series."""
+    return float(next(each for each in metrics_of(running) if each.startswith(series)).split()[-1])
+
+
 def eventually(look: Callable[[], bool]) -> bool:
     """Look until it is so, or patience ends."""
     ends_at = time.monotonic() + PATIENCE_S
@@ -105,6 +111,18 @@ def eventually(look: Callable[[], bool]) -> bool:
 def stub_of(channel: grpc.Channel) -> Any:
     """The generated stub, for messages of any type."""
     return HaversackServiceStub(channel)
+
+
+def health_of(channel: grpc.Channel) -> Any:
+    """The stub of the health service, which has no types."""
+    return health_pb2_grpc.HealthStub(channel)
+
+
+def is_serving(channel: grpc.Channel, service: str = "") -> bool:
+    """Ask whether the server says that it serves."""
+    request = health_pb2.HealthCheckRequest(service=service)
+    answer = health_of(channel).Check(request, timeout=PATIENCE_S)
+    return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
 
 
 def fixed_estimate(request: EstimateRequest) -> Estimate:

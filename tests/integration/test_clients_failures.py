@@ -1,11 +1,14 @@
 """How a client fails: with an error of ours, in its time, and never by hanging."""
 
 import asyncio
+import contextlib
 import multiprocessing
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import grpc
 import pytest
 from tests.integration.servers import PATIENCE_S, HeldPlans, served
 
@@ -14,12 +17,16 @@ from haversack import (
     Client,
     DeadlineError,
     HaversackError,
+    InternalError,
     InvalidRequestError,
+    NotSupportedError,
+    OverloadedError,
     UnavailableError,
     VerifyRequest,
     WorkloadReference,
     _calls,
 )
+from haversack.v1 import verify_pb2
 from haversack_server.service.app import Running
 
 PLAN: dict[str, Any] = {"size_bytes": [1], "gain": [1], "budget_bytes": 1}
@@ -59,6 +66,74 @@ async def test_no_server_is_named_by_its_address_to_those_who_await(nobody: str)
             await client.list_workloads()
         with pytest.raises(UnavailableError, match=f"at {nobody}: "):
             await client.verify(REQUEST)
+
+
+@contextlib.contextmanager
+def refusing(code: grpc.StatusCode, times: int) -> Iterator[tuple[str, list[int]]]:
+    """A server that ends calls with a status, without details, before it answers one."""
+    calls: list[int] = []
+
+    def answer(request: bytes, context: Any) -> bytes:
+        calls.append(len(calls))
+        if len(calls) <= times:
+            context.abort(code, "not now")
+        return b""
+
+    methods: Any = {"ListWorkloads": grpc.unary_unary_rpc_method_handler(answer)}
+    server = grpc.server(ThreadPoolExecutor(2))
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler("haversack.v1.HaversackService", methods),)
+    )
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    yield f"127.0.0.1:{port}", calls
+    server.stop(None).wait()
+
+
+def test_a_server_that_is_unavailable_for_a_moment_is_asked_again() -> None:
+    with (
+        refusing(grpc.StatusCode.UNAVAILABLE, times=2) as (target, calls),
+        Client(target) as client,
+    ):
+        assert client.list_workloads().workloads == ()
+    assert len(calls) == 3
+
+
+@pytest.mark.parametrize(
+    ("code", "error_class"),
+    [
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, OverloadedError),
+        (grpc.StatusCode.INTERNAL, InternalError),
+        (grpc.StatusCode.UNIMPLEMENTED, NotSupportedError),
+    ],
+)
+def test_nothing_else_is_asked_again(
+    code: grpc.StatusCode, error_class: type[HaversackError]
+) -> None:
+    with (
+        refusing(code, times=1) as (target, calls),
+        Client(target) as client,
+        pytest.raises(error_class, match="not now"),
+    ):
+        client.list_workloads()
+    assert len(calls) == 1
+
+
+def test_an_answer_of_a_newer_server_is_told_apart_from_a_wrong_request() -> None:
+    workload = verify_pb2.WorkloadInfo(name="new")
+    workload.expected_verdict = 99  # type: ignore[assignment]
+    answer = verify_pb2.ListWorkloadsResponse(workloads=[workload])
+    with pytest.raises(NotSupportedError, match="newer than this client"):
+        _calls.LIST_WORKLOADS.incoming(answer)
+
+
+def test_a_client_goes_on_with_the_next_server_at_its_address() -> None:
+    with served() as first:
+        client = Client(first.target)
+        assert client.list_workloads().workloads
+    with served(address=first.target):
+        assert client.list_workloads().workloads
+    client.close()
 
 
 def test_a_deadline_ends_a_call(running: Running) -> None:
@@ -116,6 +191,8 @@ def test_prefixes_are_not_for_a_server_that_has_its_own(running: Running) -> Non
     for make in (Client, AsyncClient):
         with pytest.raises(InvalidRequestError, match="own configuration"):
             make(running.target, allow=["mypkg."])
+        with pytest.raises(InvalidRequestError, match="the address is empty"):
+            make("")
 
 
 def in_a_child(client: Client, answers: Any) -> None:

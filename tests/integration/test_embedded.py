@@ -168,6 +168,14 @@ def test_a_workload_of_the_current_folder_runs_where_it_is_allowed(package: Path
     assert report.verdict is VerifyVerdict.EQUIVALENT
 
 
+def test_a_prefix_that_is_no_name_is_refused_and_nothing_is_left_running() -> None:
+    threads = threading.active_count()
+    with pytest.raises(haversack.InvalidRequestError) as caught:
+        haversack.connect(allow=["os.system()"])
+    assert caught.value.field == "allow"
+    assert threading.active_count() == threads
+
+
 async def test_two_loops_in_one_process_do_not_disturb_each_other() -> None:
     async with haversack.connect_async() as client:
         answers = await asyncio.gather(

@@ -1,30 +1,29 @@
 """A real Prometheus scrapes a real server with deploy's own files, and answers the dashboard.
 
-Needs Debian's package ``prometheus``, which .ci/run installs. Everything runs on the loopback, on
-free ports, and ends with the test.
+Everything runs on the loopback, on free ports, and ends with the test.
 """
 
 import contextlib
-import json
-import math
-import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
-import time
-import urllib.parse
-import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import grpc
 import pytest
-import yaml
+from tests.integration.real_prometheus import (
+    BOUND_S,
+    Prometheus,
+    adapted,
+    eventually,
+    fetch,
+    free_port,
+    running,
+)
 from tests.unit.deploy.dashboard import (
     ALERTS,
     PROMETHEUS,
@@ -46,52 +45,11 @@ from haversack.verify import VerifyVerdict
 
 pytestmark = pytest.mark.slow
 
-BOUND_S = 180.0  # on a busy machine; each wait ends with its event
 LONGEST_CALL_S = 60
 # The interval that Grafana would pick for our scrape interval of 15 s.
 VARIABLES = {"job": "haversack", "instance": ".+", "__rate_interval": "1m"}
 MODEL = ROOT / "examples/llama3_8b.json"
 METHODS = {"Estimate", "Plan", "Verify"}
-
-Answer = TypeVar("Answer")
-# A proxy that the environment names has no business on the loopback.
-OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-
-
-def eventually(what: str, look: Callable[[], Answer | None]) -> Answer:
-    """Look until there is something, within the bound."""
-    ends_at = time.monotonic() + BOUND_S
-    while time.monotonic() < ends_at:
-        found = look()
-        if found:
-            return found
-        time.sleep(0.1)
-    raise AssertionError(f"{what} did not come within {BOUND_S:g} s")
-
-
-def fetch(url: str) -> str:
-    with OPENER.open(url, timeout=10) as response:
-        return str(response.read().decode())
-
-
-@contextlib.contextmanager
-def running(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a program while the context lasts; it gets a chance to stop by itself."""
-    path = os.pathsep.join(str(ROOT / each) for each in ("client", "kernels", "server"))
-    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    with log.open("wb") as output:
-        program = subprocess.Popen(
-            command, env=environment, stdout=output, stderr=subprocess.STDOUT, cwd=log.parent
-        )
-    try:
-        yield program
-    finally:
-        program.send_signal(signal.SIGTERM)
-        try:
-            program.wait(timeout=60)
-        finally:
-            program.kill()
-            program.wait()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,59 +76,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield Server(target=said[1], metrics_url=said[2], process=process)
 
 
-@dataclass(frozen=True, slots=True)
-class Prometheus:
-    """A running Prometheus."""
-
-    url: str
-
-    def get(self, path: str, **parameters: str) -> Any:
-        """Ask the HTTP API; gives the data of its answer."""
-        answer = json.loads(fetch(f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"))
-        assert answer["status"] == "success", answer
-        return answer["data"]
-
-    def samples(self, expr: str) -> list[tuple[dict[str, str], float]]:
-        """Evaluate an expression now; gives the samples that are numbers."""
-        result = self.get("query", query=expr)["result"]
-        found = [(each["metric"], float(each["value"][1])) for each in result]
-        return [(labels, value) for labels, value in found if math.isfinite(value)]
-
-    def scrapes(self) -> float:
-        """Count how often the server was scraped."""
-        return sum(value for _, value in self.samples('count_over_time(up{job="haversack"}[1h])'))
-
-    def wait_for_scrapes(self, count: int) -> None:
-        """Wait until the server was scraped as often again."""
-        wanted = self.scrapes() + count
-        eventually("a scrape", lambda: self.scrapes() >= wanted)
-
-
-def adapted(server: Server, folder: Path) -> Path:
-    """Write deploy's configuration with the ports of this run, and a scrape each second."""
-    config = yaml.safe_load((PROMETHEUS / "prometheus.yml").read_text())
-    config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
-    config["rule_files"] = [str(PROMETHEUS / each) for each in config["rule_files"]]
-    jobs = {each["job_name"]: each for each in config["scrape_configs"]}
-    place = urllib.parse.urlparse(server.metrics_url).netloc
-    jobs["haversack"]["static_configs"] = [{"targets": [place]}]
-    config["scrape_configs"] = [jobs["haversack"]]
-    written = folder / "prometheus.yml"
-    written.write_text(yaml.safe_dump(config))
-    return written
-
-
-def free_port() -> int:
-    with socket.socket() as trial:
-        trial.bind(("127.0.0.1", 0))
-        return int(trial.getsockname()[1])
-
-
 @pytest.fixture(scope="module")
 def prometheus(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     folder = tmp_path_factory.mktemp("prometheus")
     place = f"127.0.0.1:{free_port()}"
-    command = ["prometheus", f"--config.file={adapted(server, folder)}"]
+    command = ["prometheus", f"--config.file={adapted(server.metrics_url, folder)}"]
     command += [f"--storage.tsdb.path={folder / 'data'}", f"--web.listen-address={place}"]
     with running(command, folder / "log") as process:
         started = Prometheus(f"http://{place}")

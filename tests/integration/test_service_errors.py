@@ -108,8 +108,8 @@ def test_however_many_violations_there_are_their_status_arrives(
     for _ in range(20):  # gRPC drops larger trailers at random
         failure = failure_of(channel, "Plan", data)
         assert failure.code() is grpc.StatusCode.INVALID_ARGUMENT
-    info = detail(details_of(failure), error_details_pb2.ErrorInfo)
-    assert info.metadata["violations_total"] == "5000"
+        info = detail(details_of(failure), error_details_pb2.ErrorInfo)
+        assert info.metadata["violations_total"] == "5000"
 
 
 def test_a_fault_of_the_server_has_an_id_and_the_log_has_the_rest(

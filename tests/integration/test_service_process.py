@@ -14,9 +14,16 @@ from typing import Any
 
 import grpc
 import pytest
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
-from tests.integration.servers import PATIENCE_S, exposition, hard_request, stub_of
+from tests.integration.servers import (
+    PATIENCE_S,
+    exposition,
+    hard_request,
+    health_of,
+    is_serving,
+    stub_of,
+)
 
 from haversack import Client, PlanRequest, PlanStatus, UnavailableError, wire
 from haversack.v1 import verify_pb2
@@ -67,19 +74,13 @@ def running() -> Iterator[Service]:
         yield running
 
 
-def health_of(channel: grpc.Channel, service: str = "") -> int:
-    request = health_pb2.HealthCheckRequest(service=service)
-    answer = health_pb2_grpc.HealthStub(channel).Check(request, timeout=PATIENCE_S)
-    return int(answer.status)
-
-
 def test_it_answers_and_says_that_it_is_healthy(running: Service) -> None:
     with Client(running.target) as client:
         plan = client.plan_candidates(size_bytes=[3, 2, 2], gain=[5, 3, 3], budget_bytes=4)
     assert (plan.total_gain, plan.saved) == (6, (1, 2))
     with grpc.insecure_channel(running.target) as channel:
         for name in ("", "haversack.v1.HaversackService"):
-            assert health_of(channel, name) == health_pb2.HealthCheckResponse.SERVING
+            assert is_serving(channel, name)
 
 
 def test_its_metrics_are_as_promtool_wants_them(running: Service) -> None:
@@ -101,7 +102,7 @@ def test_its_metrics_are_as_promtool_wants_them(running: Service) -> None:
 
 def test_reflection_lists_the_service(running: Service) -> None:
     with grpc.insecure_channel(running.target) as channel:
-        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+        stub: Any = reflection_pb2_grpc.ServerReflectionStub(channel)
         request = reflection_pb2.ServerReflectionRequest(list_services="")
         (answer,) = stub.ServerReflectionInfo(iter([request]), timeout=PATIENCE_S)
     assert {each.name for each in answer.list_services_response.service} >= {
@@ -187,8 +188,7 @@ def test_a_second_signal_ends_it_at_once() -> None:
 
 def watch(channel: grpc.Channel) -> Any:
     """Follow the health, as load balancers do; it is SERVING now."""
-    health = health_pb2_grpc.HealthStub(channel)
-    watched = health.Watch(health_pb2.HealthCheckRequest(), timeout=PATIENCE_S)
+    watched = health_of(channel).Watch(health_pb2.HealthCheckRequest(), timeout=PATIENCE_S)
     assert next(watched).status == health_pb2.HealthCheckResponse.SERVING
     return watched
 

@@ -516,7 +516,7 @@ class VerifyLimits(_message.Message):
     """
     memory_bytes: _builtins.int
     """Memory that the job may take beyond what the idle worker holds, in bytes of each process;
-    more than 0; the server's own limit if not given. On a GPU it limits host memory only.
+    more than 0; the server's own limit if not given. Host memory of a GPU job is not limited.
     """
     def __init__(
         self,

@@ -4,6 +4,7 @@ Looks for torch and for GPUs without importing either.
 """
 
 import importlib.util
+import os
 import pathlib
 import re
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from haversack.verify import VerifyRequest, VerifySchedule
 from haversack_server.verify.catalog import check_known
 from haversack_server.verify.entry_points import check_allowed
 
+DEVICE_FILES = pathlib.Path("/dev")
 _GPU_FILE = re.compile(r"nvidia(\d+)")
 _OPTIONS = ("save", "recompute")
 
@@ -45,9 +47,8 @@ def _check_torch() -> None:
 def _check_device(request: VerifyRequest) -> None:
     if not request.device.startswith("cuda"):
         return
-    index, attached = gpu_index(request.device), attached_gpus()
-    if index not in attached:
-        have = ", ".join(f"cuda:{each}" for each in attached) or "no GPU"
+    if gpu_of(request.device) is None:
+        have = ", ".join(f"cuda:{index}" for index in range(len(attached_gpus()))) or "no GPU"
         raise InvalidRequestError(
             f"{request.device} is not attached to this server, which has {have}; cpu would do",
             field="device",
@@ -59,15 +60,20 @@ def _check_device(request: VerifyRequest) -> None:
         )
 
 
-def gpu_index(device: str) -> int:
-    """Read the index of a device such as ``cuda:1``."""
-    return int(device.partition(":")[2])
+def gpu_of(device: str) -> str | None:
+    """Give what CUDA calls a device such as ``cuda:1``; None where it is not attached."""
+    index, attached = int(device.partition(":")[2]), attached_gpus()
+    return attached[index] if index < len(attached) else None
 
 
-def attached_gpus() -> list[int]:
-    """List the indices of the GPUs whose device files are there."""
-    names = [file.name for file in pathlib.Path("/dev").glob("nvidia*")]
-    return sorted(int(match[1]) for name in names if (match := _GPU_FILE.fullmatch(name)))
+def attached_gpus() -> list[str]:
+    """List the GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
+    names = [file.name for file in DEVICE_FILES.glob("nvidia*")]
+    indices = sorted(int(match[1]) for name in names if (match := _GPU_FILE.fullmatch(name)))
+    allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if not indices or allowed is None:
+        return [str(index) for index in indices]
+    return [name.strip() for name in allowed.split(",") if name.strip()]
 
 
 def _check_plan(request: VerifyRequest) -> None:

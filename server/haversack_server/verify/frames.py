@@ -26,11 +26,11 @@ def pack(message: Mapping[str, Any]) -> bytes:
     return struct.pack("!I", len(body)) + body
 
 
-def body_size(header: bytes) -> int:
+def body_size(header: bytes, *, most_bytes: int = LARGEST_FRAME) -> int:
     """Read the length of the body that follows a header."""
     (size,) = struct.unpack("!I", header)
-    if size > LARGEST_FRAME:
-        raise FrameError(f"a frame of {size} bytes is above the limit of {LARGEST_FRAME}")
+    if size > most_bytes:
+        raise FrameError(f"a frame of {size} bytes is above the limit of {most_bytes}")
     return int(size)
 
 

@@ -15,6 +15,7 @@ class Raised:
     kind: str
     message: str
     out_of_memory: bool = False
+    device_fault: bool = False
 
     def __str__(self) -> str:
         text = self.message.strip().partition("\n")[0]

@@ -106,6 +106,13 @@ def failure_of(outcome: Outcome) -> VerifyFailure | None:
             f"{outcome.raised.part}: {outcome.raised}",
             stage=outcome.stage,
         )
+    if outcome.raised and outcome.raised.device_fault:
+        return VerifyFailure(
+            reason=FailureReason.DEVICE_FAULT,
+            message=f"The device failed in the {outcome.stage} run, in {outcome.raised.part}: "
+            f"{outcome.raised}",
+            stage=outcome.stage,
+        )
     return None
 
 

@@ -1,4 +1,4 @@
-"""Confines a job's process: a session of its own, limits, a scratch folder, nothing of the server.
+"""Confines a job's process: a group of its own, limits, a scratch folder, nothing of the server.
 
 Not contained: reading files, the network, and writing where the user may write; a report says so.
 """
@@ -43,7 +43,7 @@ def confine(limits: Limits, *, keep: Iterable[int], parent: int | None) -> tuple
     os.chdir(limits.scratch)
     os.environ["TMPDIR"] = limits.scratch
     tempfile.tempdir = None
-    said = ["A process and a session of its own, with a scratch folder as its working folder."]
+    said = ["A process group of its own, with a scratch folder as its working folder."]
     said += _limit(limits)
     said += _control(parent)
     said.append("Not contained: reading files, the network, writing outside the scratch folder.")

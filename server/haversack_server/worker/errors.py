@@ -15,3 +15,8 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and (
         "can't allocate memory" in text or "out of memory" in text
     )
+
+
+def is_device_fault(error: BaseException) -> bool:
+    """Whether an error says that the device failed, after which its process can do nothing."""
+    return isinstance(error, RuntimeError) and "cuda error" in str(error).lower()

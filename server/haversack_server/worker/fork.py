@@ -8,6 +8,7 @@ import os
 import select
 import socket
 import sys
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -37,7 +38,7 @@ def _child(channel: socket.socket, work: Callable[[], dict[str, Any]]) -> None:
         frames.send(channel, work())
         status = 0
     except BaseException:  # the stack ends here: nothing of the job may run twice
-        sys.excepthook(*sys.exc_info())
+        traceback.print_exc()
     finally:
         sys.stdout.flush()
         sys.stderr.flush()

@@ -22,7 +22,7 @@ from haversack.verify import (
 )
 from haversack_server.verify import frames, records, reports
 from haversack_server.verify.findings import Outcomes, is_unexplained
-from haversack_server.verify.outcome import Outcome
+from haversack_server.verify.outcome import Outcome, Raised
 from haversack_server.worker.environment import environment
 from haversack_server.worker.errors import BadWorkloadError, is_out_of_memory
 from haversack_server.worker.fork import run_forked
@@ -94,6 +94,7 @@ class _Job:
 
     def _build(self) -> None:
         if self._on_gpu():
+            self.total -= 1
             return
         try:
             self.workload = self._load()
@@ -159,6 +160,13 @@ class _Job:
             return perform(plan, self.order.request, self.workload or self._load())
         except BadWorkloadError as wrong:
             return Outcome(stage=plan.stage, bad_workload=str(wrong))
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            raised = Raised(
+                part="preparation", kind=type(error).__name__, message="", out_of_memory=True
+            )
+            return Outcome(stage=plan.stage, raised=raised)
 
     def _tell(self, stage: str) -> None:
         self.completed += 1

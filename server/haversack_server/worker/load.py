@@ -13,7 +13,7 @@ from typing import Any
 from haversack.errors import HaversackError
 from haversack.run import WorkloadReference
 from haversack.torch import Workload
-from haversack_server.verify.entry_points import check_allowed
+from haversack_server.verify.entry_points import check_allowed, covers
 from haversack_server.worker.errors import BadWorkloadError, is_out_of_memory
 from haversack_server.worker.zoo import FACTORIES
 
@@ -55,7 +55,18 @@ def _import(reference: WorkloadReference, allow: Sequence[str], path: Sequence[s
     if not callable(found):
         kind = type(found).__name__
         raise BadWorkloadError(f"{reference.entry_point} is a {kind}, not a factory")
+    _check_home(reference.entry_point, found, allow)
     return found
+
+
+def _check_home(entry_point: str, factory: Any, allow: Sequence[str]) -> None:
+    # An allowed module may have imported what nobody meant to allow: os.system, say.
+    home = getattr(factory, "__module__", None) or type(factory).__module__
+    if not any(covers(prefix, f"{home}:") for prefix in allow):
+        raise BadWorkloadError(
+            f"{entry_point} is defined in {home}, which is not allowed; name a function that an "
+            "allowed module defines"
+        )
 
 
 def _said(error: BaseException) -> str:

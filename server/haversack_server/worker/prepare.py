@@ -11,18 +11,18 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from haversack.torch import Workload
-from haversack.verify import VerifyRequest
+from haversack.verify import VerifyRequest, VerifySchedule
 from haversack_server.worker import rng
 
 
 def prepare(workload: Workload, request: VerifyRequest) -> tuple[Workload, tuple[str, ...]]:
     """Move the workload to its device and hold alike what a library ties to checkpointing."""
     device = torch.device(request.device or "cpu")
-    notes = tuple(_without_cache(workload.model))
+    notes = [*_without_cache(workload.model), *_without_optimizer(workload, request)]
     if device.type != "cpu":
         workload = _moved(workload, device)
     _forget_gradients(workload)
-    return workload, notes
+    return workload, tuple(notes)
 
 
 def pin(request: VerifyRequest) -> None:
@@ -56,6 +56,12 @@ def _without_cache(model: Any) -> list[str]:
     for config in cached:
         config.use_cache = False
     return ["use_cache of the model's configuration is off in every run."] if cached else []
+
+
+def _without_optimizer(workload: Workload, request: VerifyRequest) -> list[str]:
+    if request.schedule is VerifySchedule.TWO_STEPS and workload.optimizer is None:
+        return ["The workload has no optimizer, so both steps have the same parameters."]
+    return []
 
 
 def _moved(workload: Workload, device: torch.device) -> Workload:

@@ -127,7 +127,7 @@ def intercept(regions: Regions) -> None:
     )
     original.__kwdefaults__ = real.__kwdefaults__
     handler = functools.partial(regions.handle, original)
-    vars(torch.utils.checkpoint)["_haversack_handler"] = handler
+    real.__globals__["_haversack_handler"] = handler
     real.__code__ = _to_handler.__code__
 
 

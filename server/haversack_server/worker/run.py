@@ -48,7 +48,7 @@ def perform(plan: RunPlan, request: VerifyRequest, workload: Workload) -> Outcom
     """Run the step once and give what it leaves; the process is spent afterwards."""
     workload, notes = prepare.prepare(workload, request)
     leaves = find_leaves(workload)
-    memory = MemoryWatch(torch.device(request.device or "cpu"), enabled=plan.watched)
+    memory = _memory_watch(plan, request)
     watch = RandomWatch(leaves.generators) if plan.watched else None
     names = blocks.module_names(workload.model)
     trace = TraceWatch(names, tensor_names(workload.model)) if plan.traced else None
@@ -84,6 +84,13 @@ def perform(plan: RunPlan, request: VerifyRequest, workload: Workload) -> Outcom
         device_name=_device_name(memory.device),
         notes=notes,
     )
+
+
+def _memory_watch(plan: RunPlan, request: VerifyRequest) -> MemoryWatch:
+    # The watch of the CPU sees one thread.
+    in_thread = request.schedule is VerifySchedule.BACKWARD_IN_THREAD
+    device = torch.device(request.device or "cpu")
+    return MemoryWatch(device, enabled=plan.watched and not in_thread)
 
 
 def _next_wrapped(

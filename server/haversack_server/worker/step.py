@@ -17,7 +17,7 @@ from haversack.torch import Workload
 from haversack.verify import VerifySchedule
 from haversack_server.verify.outcome import Raised
 from haversack_server.worker.compare import flatten
-from haversack_server.worker.errors import BadWorkloadError, is_out_of_memory
+from haversack_server.worker.errors import BadWorkloadError, is_device_fault, is_out_of_memory
 
 _HALF = (torch.float16, torch.bfloat16)
 
@@ -49,6 +49,7 @@ class Step:
                 kind=type(error).__name__,
                 message=str(error)[:2000],
                 out_of_memory=is_out_of_memory(error),
+                device_fault=is_device_fault(error),
             )
 
     def _microbatches(self) -> None:
@@ -110,7 +111,7 @@ def loss_of(workload: Workload, output: Any) -> tuple[torch.Tensor, str]:
     own = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
     if isinstance(own, torch.Tensor):
         return _scalar(own), "The loss of the output was taken."
-    if _is_floating(output) and output.numel() == 1:
+    if isinstance(output, torch.Tensor) and _is_floating(output) and output.numel() == 1:
         return _scalar(output), "The output is a scalar and was taken as the loss."
     floating: list[Any] = [each for each in flatten(output, "").values() if _is_floating(each)]
     if not floating:

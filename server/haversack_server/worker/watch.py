@@ -93,8 +93,9 @@ class MemoryWatch:
             self.retained_bytes = self._storages.live_bytes
 
     def finish(self) -> None:
-        """Take the peak."""
+        """Take the peak, after everything that was launched."""
         if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
             self.peak_bytes = torch.cuda.max_memory_allocated(self.device) - self._base_bytes
         elif self._storages is not None:
             self.peak_bytes = self._storages.peak_bytes

@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 import time
+import traceback
 from typing import Any, NoReturn
 
 import torch
@@ -115,7 +116,7 @@ def _be_job(descriptor: int, limits: Limits, parent: int) -> NoReturn:
         serve(socket.socket(fileno=descriptor), isolation)
         status = 0
     except BaseException:  # the stack ends here: the zygote's loop must not run twice
-        sys.excepthook(*sys.exc_info())
+        traceback.print_exc()
     finally:
         sys.stdout.flush()
         sys.stderr.flush()

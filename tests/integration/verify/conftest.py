@@ -44,7 +44,7 @@ def verify(runner: JobRunner) -> Verify:
 
 async def report_of(runner: JobRunner, request: VerifyRequest) -> VerifyReport:
     """Run a request to its end."""
-    async for event in runner.submit(request).events():
-        report = event.report
+    events = [event async for event in runner.submit(request).events()]
+    report = events[-1].report
     assert report is not None
     return report

@@ -34,7 +34,7 @@ STAGES = [
 
 
 async def events_of(runner: JobRunner, **fields: Any) -> list[VerifyEvent]:
-    job = runner.submit(VerifyRequest(**{"workload": MLP} | fields))
+    job = runner.submit(VerifyRequest(**{"workload": MLP, **fields}))
     return [event async for event in job.events()]
 
 
@@ -58,11 +58,14 @@ async def test_events_come_in_order_and_the_report_is_the_last(runner: JobRunner
     assert [e.elapsed_ns for e in events] == sorted(e.elapsed_ns for e in events)
 
 
-async def test_a_callback_makes_one_stage_more(runner: JobRunner) -> None:
+async def test_a_callback_and_a_difference_make_stages_more(runner: JobRunner) -> None:
     named = WorkloadReference(name="sine-dropout-square-changed-setting")
-    *_, last, report = await events_of(runner, workload=named)
-    assert last.progress is not None
-    assert (last.progress.stage, last.progress.completed, last.progress.total) == ("control", 7, 7)
+    *_, control, traced, report = await events_of(runner, workload=named)
+    assert control.progress is not None
+    assert (control.progress.stage, control.progress.completed) == ("control", 7)
+    assert traced.progress is not None
+    assert (traced.progress.stage, traced.progress.completed) == ("traced", 8)
+    assert traced.progress.total == 8
     assert report.report is not None
 
 
@@ -171,26 +174,25 @@ async def test_only_so_many_jobs_wait() -> None:
         assert refusal.value.retry_after_ns > 0
 
 
-async def test_only_so_many_reports_are_kept_and_each_is_told(runner: JobRunner) -> None:
+async def test_only_so_many_reports_are_kept_and_each_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sys.executable", "/bin/false")  # a report needs no job
     told: list[VerifyReport] = []
-    missing = WorkloadReference(name="mlp", args_json='{"missing": 1}')
     limits = JobLimits(kept_reports=2)
     async with JobRunner(limits=limits, on_report=told.append) as small:
         for number in range(3):
-            await events_of(small, workload=missing, job_id=f"job-{number}")
+            await events_of(small, job_id=f"job-{number}")
         assert [report.job_id for report in told] == ["job-0", "job-1", "job-2"]
         assert small.job("job-2").report is told[-1]
         with pytest.raises(NotFoundError):
             small.job("job-0")
 
 
-async def test_a_deadline_is_never_longer_than_the_servers() -> None:
-    limits = JobLimits(longest_deadline_ns=10**9)
-    async with JobRunner(limits=limits) as runner:
-        asked = VerifyLimits(deadline_ns=10**12)
-        events = await events_of(runner, limits=asked)
-        assert events[1].running is not None
-        assert events[1].running.deadline_ns == 10**9
+async def test_a_deadline_is_never_longer_than_the_servers(runner: JobRunner) -> None:
+    events = await events_of(runner, limits=VerifyLimits(deadline_ns=10**18))
+    assert events[1].running is not None
+    assert events[1].running.deadline_ns == JobLimits().longest_deadline_ns
 
 
 async def test_built_in_workloads_are_listed_by_name(runner: JobRunner) -> None:

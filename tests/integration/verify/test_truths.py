@@ -3,6 +3,9 @@
 The sine block: x = 8 points from -1 to 1 (float64), w = 0.7, y = sin(x * w), dropout 0.25, squared.
 """
 
+from collections.abc import Awaitable, Callable
+from typing import Any
+
 import pytest
 
 from haversack.verify import (
@@ -15,6 +18,7 @@ from haversack.verify import (
 )
 from haversack_server.verify.catalog import WORKLOADS
 
+Verify = Callable[..., Awaitable[Any]]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 COMPARED = (Facet.OUTPUTS, Facet.INPUT_GRADIENTS, Facet.PARAMETER_GRADIENTS)
 SINE = "sine-dropout-square"
@@ -29,7 +33,9 @@ def values(report: VerifyReport, *facets: Facet) -> set[FacetValue]:
 
 
 @pytest.mark.parametrize("name", sorted(WORKLOADS))
-async def test_every_built_in_workload_has_the_verdict_that_the_catalog_expects(verify, name):
+async def test_every_built_in_workload_has_the_verdict_that_the_catalog_expects(
+    verify: Verify, name: str
+) -> None:
     report = await verify(name)
     assert report.failure is None
     assert report.verdict is WORKLOADS[name].expected_verdict
@@ -37,7 +43,9 @@ async def test_every_built_in_workload_has_the_verdict_that_the_catalog_expects(
 
 
 @pytest.mark.parametrize("variant", ["", "-no-dropout", "-zero-input"])
-async def test_the_sine_block_is_equal_bit_for_bit_and_entered_once_and_twice(verify, variant):
+async def test_the_sine_block_is_equal_bit_for_bit_and_entered_once_and_twice(
+    verify: Verify, variant: str
+) -> None:
     report = await verify(SINE + variant, strict=True)
     assert report.verdict is VerifyVerdict.EQUIVALENT
     assert values(report, *COMPARED, Facet.RNG) == {FacetValue.EQUAL_BITWISE}
@@ -47,20 +55,20 @@ async def test_the_sine_block_is_equal_bit_for_bit_and_entered_once_and_twice(ve
     assert report.warnings == ()
 
 
-async def test_the_replay_runs_to_its_end_without_early_stop(verify):
+async def test_the_replay_runs_to_its_end_without_early_stop(verify: Verify) -> None:
     report = await verify(SINE, early_stop=False)
     (count,) = report.recompute_counts
     assert (count.entries, count.completions) == (2, 2)
     assert report.verdict is VerifyVerdict.EQUIVALENT
 
 
-async def test_zero_gradients_are_not_none_and_prove_little(verify):
+async def test_zero_gradients_are_not_none_and_prove_little(verify: Verify) -> None:
     report = await verify(f"{SINE}-zero-input")
     assert report.facet(Facet.INPUT_GRADIENTS).compared_count == 1
     assert any("zero" in sentence for sentence in report.evidence.does_not_prove)
 
 
-async def test_another_mask_in_the_replay_is_different(verify):
+async def test_another_mask_in_the_replay_is_different(verify: Verify) -> None:
     report = await verify(SINE, preserve_rng_state=False)
     assert report.verdict is VerifyVerdict.DIFFERENT
     assert different(report) == (*COMPARED[1:], Facet.RNG)
@@ -68,13 +76,13 @@ async def test_another_mask_in_the_replay_is_different(verify):
     assert "preserve_rng_state" in report.facet(Facet.RNG).fix_hint
 
 
-async def test_rng_differs_where_the_masks_are_equal_by_chance(verify):
+async def test_rng_differs_where_the_masks_are_equal_by_chance(verify: Verify) -> None:
     report = await verify(SINE, preserve_rng_state=False, seed=1)
     assert different(report) == (Facet.RNG,)
     assert report.verdict is VerifyVerdict.DIFFERENT
 
 
-async def test_random_sources_say_who_drew_and_what_was_restored(verify):
+async def test_random_sources_say_who_drew_and_what_was_restored(verify: Verify) -> None:
     torch_cpu = RandomSource(source="torch cpu", drawn_in_forward=True, drawn_in_replay=True)
     report = await verify(SINE)
     assert report.random_sources == (
@@ -87,7 +95,9 @@ async def test_random_sources_say_who_drew_and_what_was_restored(verify):
     assert (await verify(f"{SINE}-python-random")).random_sources == (python,)
 
 
-async def test_a_changed_setting_is_different_and_the_control_shows_that_it_is_not_alone(verify):
+async def test_a_changed_setting_is_different_and_the_control_clears_it(
+    verify: Verify,
+) -> None:
     report = await verify(f"{SINE}-changed-setting")
     assert report.verdict is VerifyVerdict.DIFFERENT
     assert different(report) == COMPARED[1:]
@@ -95,7 +105,7 @@ async def test_a_changed_setting_is_different_and_the_control_shows_that_it_is_n
     assert any("every run but the control" in sentence for sentence in report.assumptions)
 
 
-async def test_batchnorm_has_equal_gradients_and_different_buffers(verify):
+async def test_batchnorm_has_equal_gradients_and_different_buffers(verify: Verify) -> None:
     report = await verify("conv-batchnorm")
     assert report.verdict is VerifyVerdict.DIFFERENT
     assert values(report, *COMPARED) == {FacetValue.EQUAL_BITWISE}
@@ -103,14 +113,14 @@ async def test_batchnorm_has_equal_gradients_and_different_buffers(verify):
     assert "BatchNorm" in report.facet(Facet.BUFFERS).fix_hint
 
 
-async def test_waiving_buffers_makes_batchnorm_equivalent_and_says_so(verify):
+async def test_waiving_buffers_makes_batchnorm_equivalent_and_says_so(verify: Verify) -> None:
     report = await verify("conv-batchnorm", waivers=(Facet.BUFFERS,))
     assert report.verdict is VerifyVerdict.EQUIVALENT
     (waiver,) = report.waivers
     assert (waiver.facet, waiver.value, waiver.used) == (Facet.BUFFERS, FacetValue.DIFFERENT, True)
 
 
-async def test_a_list_append_is_a_side_effect_with_its_count(verify):
+async def test_a_list_append_is_a_side_effect_with_its_count(verify: Verify) -> None:
     report = await verify(f"{SINE}-list-append")
     assert report.verdict is VerifyVerdict.EQUIVALENT
     effect = report.facet(Facet.SIDE_EFFECTS)
@@ -122,13 +132,13 @@ async def test_a_list_append_is_a_side_effect_with_its_count(verify):
     assert strict.verdict is VerifyVerdict.DIFFERENT
 
 
-async def test_a_model_that_does_not_repeat_itself_is_inconclusive(verify):
+async def test_a_model_that_does_not_repeat_itself_is_inconclusive(verify: Verify) -> None:
     report = await verify("entropy-mask")
     assert report.verdict is VerifyVerdict.INCONCLUSIVE
     assert values(report, Facet.OUTPUTS) == {FacetValue.INCONCLUSIVE}
 
 
-async def test_a_transformer_has_a_region_for_each_block(verify):
+async def test_a_transformer_has_a_region_for_each_block(verify: Verify) -> None:
     report = await verify("gpt2-tiny", args_json='{"layers": 4}')
     assert [count.region for count in report.recompute_counts] == [f"blocks.{n}" for n in range(4)]
     assert report.memory.checkpointed_peak_bytes < report.memory.plain_peak_bytes
@@ -137,7 +147,7 @@ async def test_a_transformer_has_a_region_for_each_block(verify):
     assert report.args_json == '{"layers": 4}'
 
 
-async def test_blocks_of_a_model_without_calls_are_wrapped_and_said(verify):
+async def test_blocks_of_a_model_without_calls_are_wrapped_and_said(verify: Verify) -> None:
     report = await verify("mlp")
     assert [count.region for count in report.recompute_counts] == [f"layers.{n}" for n in range(4)]
     assert any("layers.0, layers.1" in sentence for sentence in report.assumptions)
@@ -148,7 +158,7 @@ async def test_blocks_of_a_model_without_calls_are_wrapped_and_said(verify):
     assert {count.completions for count in reentrant.recompute_counts} == {2}
 
 
-async def test_a_report_says_where_it_ran_and_what_was_held_alike(verify):
+async def test_a_report_says_where_it_ran_and_what_was_held_alike(verify: Verify) -> None:
     report = await verify("mlp", seed=3, threads=2)
     assert report.verdict is VerifyVerdict.EQUIVALENT
     assert report.environment.device == "cpu"

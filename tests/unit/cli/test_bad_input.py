@@ -185,7 +185,10 @@ def test_a_folder_without_a_config_says_what_it_looked_for(
         (["--workload", ""], ("workload",)),
         (["--workload", "a.b:"], ("workload.entry_point", "package.module:factory", "--workload")),
         (["--workload", "mlp", "--args", "{"], ("workload.args_json", "not JSON", "--args")),
-        (["--workload", "mlp", "--args", "[1]"], ("workload.args_json", "a JSON array", '{"layers"')),
+        (
+            ["--workload", "mlp", "--args", "[1]"],
+            ("workload.args_json", "a JSON array", '{"layers"'),
+        ),
         (["--workload", "mlp", "--args", '{"a": NaN}'], ("workload.args_json", "NaN")),
         (["--workload", "mlp", "--args", '{"a": 1, "a": 2}'], ("workload.args_json", "twice")),
         (["--workload", "mlp", "--waive", "colour"], ("waivers[0]", "buffers", "--waive")),

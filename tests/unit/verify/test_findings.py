@@ -17,10 +17,11 @@ from haversack.verify import (
 )
 from haversack_server.verify import reports
 from haversack_server.verify.comparison import Closeness, Row
-from haversack_server.verify.findings import Outcomes, findings
+from haversack_server.verify.findings import Outcomes, findings, is_unexplained
 from haversack_server.verify.outcome import Outcome, Raised, RegionCount
 
 REQUEST = VerifyRequest(workload=WorkloadReference(name="mlp"), job_id="j")
+MOVED = Row(facet=Facet.BUFFERS, name="mean", closeness=Closeness.DIFFERENT, max_difference=0.1)
 RAISED = Raised(part="backward", kind="ValueError", message="no\nmore")
 
 
@@ -44,7 +45,9 @@ def checkpointed(**fields: object) -> Outcome:
     return replace(outcome, **fields)  # type: ignore[arg-type]
 
 
-def runs(*, again: Outcome | None = None, first: Outcome | None = None, **fields: object) -> Outcomes:
+def runs(
+    *, again: Outcome | None = None, first: Outcome | None = None, **fields: object
+) -> Outcomes:
     return Outcomes(
         plain=first or plain(), again=again or plain(), checkpointed=checkpointed(**fields)
     )
@@ -75,8 +78,7 @@ def test_every_facet_has_a_finding() -> None:
 
 
 def test_a_row_makes_its_facet_differ() -> None:
-    moved = Row(facet=Facet.BUFFERS, name="mean", closeness=Closeness.DIFFERENT, max_difference=0.1)
-    found = values(runs(rows=(moved,)))
+    found = values(runs(rows=(MOVED,)))
     assert found[Facet.BUFFERS] is FacetValue.DIFFERENT
     assert found[Facet.OUTPUTS] is FacetValue.EQUAL_BITWISE
 
@@ -177,6 +179,7 @@ def test_a_workload_that_raises_both_ways_has_no_comparison() -> None:
         (plain(exit_status=-9), FailureReason.WORKER_LOST),
         (plain(bad_workload="no loss"), FailureReason.BAD_WORKLOAD),
         (plain(raised=replace(RAISED, out_of_memory=True)), FailureReason.OUT_OF_MEMORY),
+        (plain(raised=replace(RAISED, device_fault=True)), FailureReason.DEVICE_FAULT),
     ],
 )
 def test_a_run_without_a_result_ends_the_job(outcome: Outcome, reason: FailureReason) -> None:
@@ -188,6 +191,24 @@ def test_a_run_without_a_result_ends_the_job(outcome: Outcome, reason: FailureRe
 
 def test_an_exception_of_the_workload_is_no_end_of_the_job() -> None:
     assert reports.failure_of(plain(raised=RAISED)) is None
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "traced"),
+    [
+        (runs(), False),
+        (runs(state={}), False),
+        (runs(rng={"python": "b"}), True),
+        (runs(raised=RAISED), True),
+        (runs(first=plain(raised=RAISED), raised=RAISED), False),
+        (runs(rows=(MOVED,)), True),
+        (runs(rows=(MOVED,), again=plain(rows=(MOVED,))), False),
+    ],
+)
+def test_a_trace_is_run_where_values_or_random_states_differ(
+    outcomes: Outcomes, traced: bool
+) -> None:
+    assert is_unexplained(outcomes) is traced
 
 
 def test_how_a_process_ended_is_said_in_words() -> None:
@@ -211,7 +232,10 @@ def test_gradients_that_are_all_zero_prove_little() -> None:
 
 @pytest.mark.parametrize(
     ("rows", "word"),
-    [((), "is not the cause alone"), ((Row(facet=Facet.OUTPUTS, name="y", closeness=Closeness.DIFFERENT),), "acts without")],
+    [
+        ((), "is not the cause alone"),
+        ((Row(facet=Facet.OUTPUTS, name="y", closeness=Closeness.DIFFERENT),), "acts without"),
+    ],
 )
 def test_the_control_says_whether_the_callback_is_the_cause(
     rows: tuple[Row, ...], word: str

@@ -1,5 +1,6 @@
 """What a Verify request refuses, each with the field and what would do; what a server refuses."""
 
+import pathlib
 from typing import Any
 
 import pytest
@@ -32,7 +33,7 @@ MLP = WorkloadReference(name="mlp")
 
 def refused(**fields: Any) -> InvalidRequestError:
     with pytest.raises(InvalidRequestError) as refusal:
-        VerifyRequest(**{"workload": MLP} | fields)
+        VerifyRequest(**{"workload": MLP, **fields})
     return refusal.value
 
 
@@ -178,7 +179,7 @@ def test_an_unknown_name_is_refused_with_the_nearest() -> None:
 
 
 def test_a_missing_torch_is_said_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admissible.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"haversack\[server,torch\]"):
         check_admissible(VerifyRequest(workload=MLP), [])
 
@@ -188,13 +189,28 @@ def test_a_gpu_that_is_not_attached_is_said(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(InvalidRequestError, match="no GPU") as refusal:
         check_admissible(VerifyRequest(workload=MLP, device="cuda:0"), [])
     assert refusal.value.field == "device"
-    monkeypatch.setattr(admissible, "attached_gpus", lambda: [0, 1])
+    monkeypatch.setattr(admissible, "attached_gpus", lambda: ["0", "1"])
     check_admissible(VerifyRequest(workload=MLP, device="cuda:1"), [])
     with pytest.raises(InvalidRequestError, match="cuda:0, cuda:1"):
         check_admissible(VerifyRequest(workload=MLP, device="cuda:2"), [])
     threaded = VerifySchedule.BACKWARD_IN_THREAD
     with pytest.raises(InvalidRequestError, match="schedule"):
         check_admissible(VerifyRequest(workload=MLP, device="cuda:1", schedule=threaded), [])
+
+
+def test_gpus_are_those_that_the_operator_left_visible(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    for name in ("nvidia0", "nvidia1", "nvidia2", "nvidiactl"):
+        (tmp_path / name).touch()
+    monkeypatch.setattr(admissible, "DEVICE_FILES", tmp_path)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert admissible.attached_gpus() == ["0", "1", "2"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2, GPU-7")
+    assert admissible.gpu_of("cuda:1") == "GPU-7"
+    assert admissible.gpu_of("cuda:2") is None
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert admissible.attached_gpus() == []
 
 
 @pytest.mark.parametrize(
@@ -212,9 +228,7 @@ def test_a_gpu_that_is_not_attached_is_said(monkeypatch: pytest.MonkeyPatch) -> 
         ),
     ],
 )
-def test_what_cannot_be_verified_is_said(
-    fields: dict[str, Any], error: type[Exception]
-) -> None:
+def test_what_cannot_be_verified_is_said(fields: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error):
         check_admissible(VerifyRequest(workload=MLP, **fields), [])
     check_admissible(VerifyRequest(workload=MLP, world=VerifyWorld(size=1)), [])

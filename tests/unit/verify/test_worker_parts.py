@@ -77,7 +77,7 @@ def ordered(schedule: VerifySchedule) -> list[str]:
         return weight.sum()
 
     weight.register_hook(lambda _: order.append("backward"))
-    optimizer = SimpleNamespace(
+    optimizer: Any = SimpleNamespace(
         step=lambda: order.append("step"), zero_grad=lambda: order.append("zero")
     )
     callback = functools.partial(order.append, "callback")
@@ -158,7 +158,7 @@ def test_regions_come_from_the_request_the_workload_the_calls_or_the_blocks() ->
 
 def test_a_region_may_be_named_by_its_unique_ending() -> None:
     assert chosen(Workload(Tree()), regions=("layers.1",)) == ("encoder.layers.1",)
-    with pytest.raises(BadWorkloadError, match="no module 'layers.7'"):
+    with pytest.raises(BadWorkloadError, match=r"no module 'layers\.7'"):
         chosen(Workload(Tree()), regions=("layers.7",))
     with pytest.raises(BadWorkloadError, match=r"'0' is ambiguous: encoder.layers.0, layers.0"):
         chosen(Workload(Tree()), regions=("0",))
@@ -174,7 +174,7 @@ def test_a_model_with_nothing_to_checkpoint_is_no_workload() -> None:
 def test_a_region_is_named_by_the_module_that_it_runs() -> None:
     tree = Tree()
     names = blocks.module_names(tree)
-    block = tree.encoder["layers"][0]
+    block: Any = tree.get_submodule("encoder.layers.0")
 
     def custom(module: nn.Module) -> Any:
         return lambda *args: module(*args)
@@ -233,7 +233,7 @@ def test_leaves_are_inputs_parameters_and_weights_in_closures() -> None:
 
 
 def test_a_cache_that_libraries_switch_off_is_off_in_every_run() -> None:
-    module = nn.Linear(1, 1)
+    module: Any = nn.Linear(1, 1)
     module.config = SimpleNamespace(use_cache=True)
     module.weight.grad = torch.ones(1, 1)
     _, notes = prepare(Workload(module), REQUEST)
@@ -246,7 +246,12 @@ def test_a_cache_that_libraries_switch_off_is_off_in_every_run() -> None:
     ("error", "out"),
     [
         (MemoryError(), True),
-        (RuntimeError("[enforce fail at alloc_cpu.cpp:125] DefaultCPUAllocator: can't allocate memory"), True),
+        (
+            RuntimeError(
+                "[enforce fail at alloc_cpu.cpp:125] DefaultCPUAllocator: can't allocate memory"
+            ),
+            True,
+        ),
         (torch.OutOfMemoryError("CUDA out of memory"), True),
         (RuntimeError("shape mismatch"), False),
         (ValueError("out of memory"), False),

@@ -83,7 +83,8 @@ def test_partials_methods_and_defaults_are_looked_through() -> None:
 
 
 def reads_globals() -> int:
-    return CALLS["n"] + MODULE.level
+    level: int = MODULE.level
+    return CALLS["n"] + level
 
 
 def test_globals_that_a_function_names_are_seen_under_their_own_path() -> None:
@@ -104,7 +105,8 @@ def test_attributes_of_classes_and_slots_are_seen() -> None:
 def test_a_module_is_seen_without_its_buffers() -> None:
     module = torch.nn.BatchNorm1d(2)
     module.seen = 0
-    found = differing(module, lambda: (module.running_mean.add_(1), setattr(module, "seen", 1)))
+    change = functools.partial(vars(module).update, seen=1)
+    found = differing(module, lambda: (module.running_mean.add_(1), change()))
     assert found == {"root.seen"}
     assert differing(module, lambda: module.weight.data.add_(1)) == {"root.weight"}
     assert differing(module, lambda: module.eval()) == {"root.training"}
@@ -122,7 +124,8 @@ def test_iterators_generators_and_streams_are_seen_by_their_place() -> None:
             number += 1
             yield number
 
-    for root in (iter([1, 2]), count(), io.StringIO("ab"), iter(range(3))):
+    roots: tuple[Any, ...] = (iter([1, 2]), count(), io.StringIO("ab"), iter(range(3)))
+    for root in roots:
         step = functools.partial(root.read, 1) if hasattr(root, "read") else root.__next__
         assert differing(root, step), root
 

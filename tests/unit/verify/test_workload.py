@@ -32,8 +32,9 @@ def test_a_model_alone_will_do_and_lists_become_tuples() -> None:
     ],
 )
 def test_what_cannot_be_run_is_refused_by_its_field(field: str, value: Any) -> None:
+    fields: dict[str, Any] = {"model": abs, field: value}
     with pytest.raises(InvalidRequestError) as refusal:
-        Workload(**{"model": abs} | {field: value})
+        Workload(**fields)
     assert refusal.value.field == field
 
 

@@ -29,25 +29,27 @@ class Regions(nn.Module):
     def __init__(self, region: Callable[..., Any], **settings: Any) -> None:
         super().__init__()
         self.linear = nn.Linear(WIDTH, WIDTH)
-        self.settings = {"use_reentrant": False} | settings
+        self.settings: dict[str, Any] = {"use_reentrant": False, **settings}
         self.region = region
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor) -> Any:
         return checkpoint(self.region, self, x, **self.settings)
 
 
 def workload(region: Callable[..., Any], **settings: Any) -> Workload:
-    return Workload(Regions(region, **settings), (torch.randn(3, WIDTH, requires_grad=True),))
+    model: Any = Regions(region, **settings)
+    return Workload(model, (torch.randn(3, WIDTH, requires_grad=True),))
 
 
 class Mlp(nn.Module):
     def __init__(self, layers: int) -> None:
         super().__init__()
         self.layers = nn.ModuleList(
-            nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Dropout(0.2)) for _ in range(layers)
+            nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Dropout(0.2))
+            for _ in range(layers)
         )
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor) -> Any:
         for layer in self.layers:
             x = layer(x)
         return x
@@ -58,7 +60,7 @@ def mlp(layers: int = 2) -> Workload:
 
 
 def numpy_mask() -> Workload:
-    def region(model: Regions, x: torch.Tensor) -> torch.Tensor:
+    def region(model: Any, x: torch.Tensor) -> Any:
         noise = torch.from_numpy(numpy.random.rand(WIDTH)).to(x.dtype)
         return model.linear(x).sin() * noise
 
@@ -66,7 +68,7 @@ def numpy_mask() -> Workload:
 
 
 def own_generator() -> Workload:
-    def region(model: Regions, x: torch.Tensor) -> torch.Tensor:
+    def region(model: Any, x: torch.Tensor) -> Any:
         return model.linear(x).sin() * torch.rand(WIDTH, generator=GENERATOR)
 
     return workload(region)
@@ -77,7 +79,7 @@ def rrelu_last() -> Workload:
 
 
 def global_counter_in_math() -> Workload:
-    def region(model: Regions, x: torch.Tensor) -> torch.Tensor:
+    def region(model: Any, x: torch.Tensor) -> Any:
         COUNTER["calls"] += 1
         return (model.linear(x) * COUNTER["calls"]).sin()
 
@@ -88,7 +90,7 @@ def counter_of_a_class() -> Workload:
     class Counting:
         calls = 0
 
-    def region(model: Regions, x: torch.Tensor) -> torch.Tensor:
+    def region(model: Any, x: torch.Tensor) -> Any:
         Counting.calls += 1
         return model.linear(x).sin()
 
@@ -101,24 +103,24 @@ def ema_in_output() -> Workload:
             super().__init__(lambda model, x: model.smooth(x))
             self.register_buffer("mean", torch.zeros(WIDTH))
 
-        def smooth(self, x: torch.Tensor) -> torch.Tensor:
-            h = self.linear(x)
-            self.mean.mul_(0.9).add_(h.detach().mean(0), alpha=0.1)
-            return (h * self.mean.clone()).sin()
+        def smooth(self, x: torch.Tensor) -> Any:
+            h, mean = self.linear(x), self.get_buffer("mean")
+            mean.mul_(0.9).add_(h.detach().mean(0), alpha=0.1)
+            return (h * mean.clone()).sin()
 
     return Workload(Ema(), (torch.randn(3, WIDTH, requires_grad=True),))
 
 
 def stateful_hidden() -> Workload:
-    def region(model: Regions, x: torch.Tensor) -> torch.Tensor:
+    def region(model: Any, x: torch.Tensor) -> Any:
         model.hidden = (model.linear(x) + model.hidden).tanh()
         kept = model.hidden
         model.hidden = model.hidden.detach()
         return kept
 
-    built = workload(region)
-    built.model.hidden = torch.zeros(3, WIDTH)
-    return built
+    model: Any = Regions(region)
+    model.hidden = torch.zeros(3, WIDTH)
+    return Workload(model, (torch.randn(3, WIDTH, requires_grad=True),))
 
 
 def iterator_argument() -> Workload:
@@ -129,7 +131,7 @@ def iterator_argument() -> Workload:
 def exception_only_in_replay() -> Workload:
     seen = []
 
-    def region(model: Regions, x: torch.Tensor) -> torch.Tensor:
+    def region(model: Any, x: torch.Tensor) -> Any:
         seen.append(1)
         if len(seen) > 1:
             raise ValueError("a second time")
@@ -140,10 +142,10 @@ def exception_only_in_replay() -> Workload:
 
 def keyword_changed_after() -> Workload:
     class Masked(Regions):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def forward(self, x: torch.Tensor) -> Any:
             return checkpoint(self.region, x, use_reentrant=False, scale=self.scale)
 
-    model = Masked(lambda x, scale: model.linear(x + scale).sin())
+    model: Any = Masked(lambda x, scale: model.linear(x + scale).sin())
     model.scale = torch.ones(WIDTH)
     given = (torch.randn(3, WIDTH, requires_grad=True),)
     return Workload(model, given, between_forward_and_backward=lambda: model.scale.mul_(2))
@@ -153,7 +155,7 @@ def attribute_of_the_last_forward() -> Workload:
     """Equal with one microbatch; the second forward overwrites what the first replay needs."""
 
     class Positions(Regions):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def forward(self, x: torch.Tensor) -> Any:
             self.scale = torch.rand(WIDTH)
             return checkpoint(self.region, self, x, use_reentrant=False)
 
@@ -165,16 +167,16 @@ def loss_history() -> Workload:
     """Equal in one step; what the region left in a list weighs on the second step."""
     history: list[torch.Tensor] = []
 
-    def region(model: Regions, x: torch.Tensor) -> torch.Tensor:
+    def region(model: Any, x: torch.Tensor) -> Any:
         h = model.linear(x)
         history.append(h.detach().mean())
         return h.sin()
 
-    built = workload(region)
-    optimizer = torch.optim.SGD(built.model.parameters(), lr=0.1)
+    model = Regions(region)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     return Workload(
-        built.model,
-        built.args,
+        model,
+        (torch.randn(3, WIDTH, requires_grad=True),),
         loss=lambda out: out.sum() * (1 + sum(history[:-1], torch.zeros(()))),
         optimizer=optimizer,
     )
@@ -189,7 +191,7 @@ def context_variable() -> Workload:
             super().__init__()
             self.inner = built.model
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def forward(self, x: torch.Tensor) -> Any:
             LEVEL.set(2.0)
             return self.inner(x)
 
@@ -197,10 +199,10 @@ def context_variable() -> Workload:
 
 
 def nested() -> Workload:
-    def inner(model: Regions, x: torch.Tensor) -> torch.Tensor:
+    def inner(model: Any, x: torch.Tensor) -> Any:
         return functional.dropout(model.linear(x).sin(), 0.3)
 
-    def region(model: Regions, x: torch.Tensor) -> torch.Tensor:
+    def region(model: Any, x: torch.Tensor) -> Any:
         return checkpoint(inner, model, x, use_reentrant=False).cos()
 
     return workload(region)
@@ -212,6 +214,7 @@ def reentrant() -> Workload:
 
 
 def selective() -> Workload:
+    contexts: Any = create_selective_checkpoint_contexts
     policy = lambda ctx, op, *args, **kwargs: (  # noqa: E731
         CheckpointPolicy.MUST_SAVE
         if op == torch.ops.aten.addmm.default
@@ -219,14 +222,14 @@ def selective() -> Workload:
     )
     return workload(
         lambda model, x: functional.dropout(model.linear(model.linear(x).sin()).sin(), 0.3),
-        context_fn=lambda: create_selective_checkpoint_contexts(policy),
+        context_fn=lambda: contexts(policy),
     )
 
 
 def shape_changes_in_replay() -> Workload:
     calls: list[int] = []
 
-    def region(model: Regions, x: torch.Tensor) -> torch.Tensor:
+    def region(model: Any, x: torch.Tensor) -> Any:
         calls.append(1)
         return model.linear(x[: 4 - len(calls)]).sin()
 
@@ -234,7 +237,7 @@ def shape_changes_in_replay() -> Workload:
 
 
 def random_order_of_equal_shapes() -> Workload:
-    def region(model: Regions, x: torch.Tensor) -> torch.Tensor:
+    def region(model: Any, x: torch.Tensor) -> Any:
         functions = [torch.sin, torch.cos, torch.tanh, torch.exp]
         random.shuffle(functions)
         h = model.linear(x)
@@ -254,19 +257,20 @@ def kept_on_the_context() -> Workload:
 
     class Keep(torch.autograd.Function):
         @staticmethod
-        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        def forward(ctx: Any, x: torch.Tensor) -> Any:
             ctx.kept = x.exp()
             return ctx.kept.clone()
 
         @staticmethod
-        def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
-            return gradient * ctx.kept
+        def backward(ctx: Any, *gradients: Any) -> Any:
+            return gradients[0] * ctx.kept
 
-    return workload(lambda model, x: Keep.apply(x))
+    keep: Any = Keep
+    return workload(lambda model, x: keep.apply(x))
 
 
 def raises_in_forward() -> Workload:
-    def region(model: Regions, x: torch.Tensor) -> torch.Tensor:
+    def region(model: Any, x: torch.Tensor) -> Any:
         raise ValueError("never works")
 
     return workload(region)
@@ -276,7 +280,7 @@ def raises_only_plain() -> Workload:
     """An output edited in place: a plain backward needs it as it was, a replay makes it anew."""
 
     class Edited(Regions):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def forward(self, x: torch.Tensor) -> Any:
             y = checkpoint(self.region, self, x, use_reentrant=False)
             return y.mul_(2)
 
@@ -288,22 +292,22 @@ def function_with_a_weight() -> Workload:
     """No module at all: the weight is in a closure."""
     weight = torch.randn(WIDTH, requires_grad=True)
 
-    def model(x: torch.Tensor) -> torch.Tensor:
+    def model(x: torch.Tensor) -> Any:
         return checkpoint(lambda x: (x * weight).sin(), x, use_reentrant=False)
 
     return Workload(model, (torch.randn(3, WIDTH, requires_grad=True),))
 
 
 def unused_parameter() -> Workload:
-    built = workload(lambda model, x: model.linear(x).sin())
-    built.model.unused = nn.Parameter(torch.zeros(2))
-    return built
+    model = Regions(lambda model, x: model.linear(x).sin())
+    model.unused = nn.Parameter(torch.zeros(2))
+    return Workload(model, (torch.randn(3, WIDTH, requires_grad=True),))
 
 
 def reads_the_clock() -> Workload:
     import time
 
-    def region(model: Regions, x: torch.Tensor) -> torch.Tensor:
+    def region(model: Any, x: torch.Tensor) -> Any:
         return model.linear(x).sin() * (time.perf_counter_ns() % 1000)
 
     return workload(region)
