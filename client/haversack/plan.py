@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from haversack import checks
 from haversack.basis import Basis
 from haversack.errors import Violation, check
-from haversack.run import Advice, BlockAction, Budget, Recompute, TrainingRun
+from haversack.run import Advice, BlockAction, Budget, BytesKind, Recompute, TrainingRun
 
 MOST_CANDIDATES = 1_000_000
 
@@ -96,6 +96,9 @@ class PlanRequest(TrainingRun):
         independent = self.candidates is not None or self.recompute_candidates is not None
         if independent and self.budget is None:
             found.append(Violation("budget", "candidates need a budget in bytes"))
+        if independent and self.budget and self.budget.kind is BytesKind.DEVICE:
+            sentence = "device bytes need a model to be converted; give candidates allocated bytes"
+            found.append(Violation("budget.kind", sentence))
         check(found)
 
 

@@ -13,6 +13,7 @@ from haversack.parallelism import Parallelism
 from haversack.profile import Profile
 
 LARGEST_DOCUMENT = 2**20  # bytes
+MOST_UNITS = 10_000  # each has moments of its own in the answer
 
 
 class BytesKind(enum.IntEnum):
@@ -232,6 +233,9 @@ class TrainingRun:
         """Check the subject: one is set, and its figures are in range."""
         found = checks.exactly_one(self.subjects())
         found += checks.optional_integer("parameter_count", self.parameter_count, most=2**50)
+        if len(self.units) > MOST_UNITS:
+            sentence = f"{len(self.units)} units are too many; at most {MOST_UNITS} would do"
+            found.append(Violation("units", sentence))
         for index, unit in enumerate(self.units):
             path = f"units[{index}].parameter_count"
             found += checks.integer(path, unit.parameter_count, most=2**50)

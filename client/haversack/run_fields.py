@@ -7,6 +7,7 @@ reads.
 
 import json
 from collections.abc import Callable, Mapping
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -71,13 +72,23 @@ def _documents(run: RunOptions) -> tuple[Document, ...]:
     if isinstance(model, Mapping):
         name, text = "config.json", json_of(model, field)
     else:
-        path = Path(model)
-        path = path / "config.json" if path.is_dir() else path
+        path = _model_path(model, field)
         name = path.name
         text = reading.read_text(
             path, field=field, most_bytes=LARGEST_DOCUMENT, wanted=_WHICH_MODEL
         )
     return (Document(format=DocumentFormat.HF_CONFIG, name=name, text=text),)
+
+
+def _model_path(model: object, field: str) -> Path:
+    """Find the file: a folder's config.json, or the path as it is."""
+    if not isinstance(model, str | PathLike):
+        refuse(f"{type(model).__name__} is no path; {_WHICH_MODEL}", field)
+    try:
+        path = Path(model)
+        return path / "config.json" if path.is_dir() else path
+    except (OSError, TypeError) as wrong:  # longer than the system takes, or a path of bytes
+        refuse(f"not a path: {getattr(wrong, 'strerror', None) or wrong}; {_WHICH_MODEL}", field)
 
 
 def _units(run: RunOptions) -> tuple[Unit, ...]:

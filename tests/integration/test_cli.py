@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.consoles import console_blocks, follow
 
 from haversack.cli import entry
 from haversack.cli.render import page
 
 ROOT = Path(__file__).parents[2]
+CONSOLES = console_blocks(ROOT / "docs" / "cli.md")
 PATIENCE_S = 60  # how long a process may take; never how long it does take
 
 LLAMA = "--model examples/llama3_8b.json --gpus 8 --gpu-memory 80GiB --zero 3 --seq 8192"
@@ -187,14 +189,7 @@ def test_no_server_at_the_address_is_a_failure(typed: Typed) -> None:
     assert err.count("\n") == 1
 
 
-def console_blocks() -> list[tuple[str, list[str]]]:
-    """Find the commands of the page about the command line, with what it prints beside them."""
-    text = (ROOT / "docs" / "cli.md").read_text()
-    blocks = re.findall(r"^```console\n\$ haversack (.*?)\n(.*?)^```$", text, re.M | re.S)
-    return [(line, shown.splitlines()) for line, shown in blocks]
-
-
-@pytest.mark.parametrize(("line", "shown"), console_blocks())
+@pytest.mark.parametrize(("line", "shown"), CONSOLES, ids=[line for line, _ in CONSOLES])
 def test_the_page_of_the_command_line_shows_what_is_printed(
     typed: Typed, line: str, shown: list[str]
 ) -> None:
@@ -202,17 +197,8 @@ def test_the_page_of_the_command_line_shows_what_is_printed(
     assert follow(shown, (out or err).splitlines()), out or err
 
 
-def follow(wanted: list[str], printed: list[str]) -> bool:
-    """Compare lines; three dots stand for any number of others."""
-    if not wanted:
-        return not printed
-    if wanted[0] == "...":
-        return any(follow(wanted[1:], printed[skip:]) for skip in range(len(printed) + 1))
-    return bool(printed) and wanted[0] == printed[0] and follow(wanted[1:], printed[1:])
-
-
 def test_the_page_of_the_command_line_shows_enough() -> None:
-    assert len(console_blocks()) >= 4
+    assert len(CONSOLES) >= 4
     assert page.NARROWEST <= 80 <= page.WIDEST
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from haversack.errors import InvalidRequestError
-from haversack.estimate import WhatIf
+from haversack.estimate import EstimateRequest, WhatIf
 from haversack.parallelism import Sharding
 from haversack.plan import Candidates, Plan
 from haversack.requests import estimate_request, plan_request, verify_request
@@ -82,6 +82,13 @@ def test_state_bytes_are_three_sizes(given: Any) -> None:
     assert estimate_request(state_bytes=given).state_bytes == StateBytes(
         parameter_bytes=4 * GIB, gradient_bytes=4 * GIB, optimizer_bytes=8 * GIB
     )
+
+
+def test_more_units_than_an_answer_can_hold_are_refused() -> None:
+    one = Unit(name="a", parameter_count=1)
+    with pytest.raises(InvalidRequestError, match="10001 units are too many; at most 10000"):
+        EstimateRequest(units=(one,) * 10_001)
+    assert len(EstimateRequest(units=(one,) * 10_000).units) == 10_000
 
 
 def test_units_are_nouns_or_mappings() -> None:
@@ -200,6 +207,9 @@ WRONG_RUNS: list[tuple[dict[str, Any], str]] = [
     ({"model": {"size": float("nan")}}, "documents[0].text"),
     ({"model": {"size": object()}}, "documents[0].text"),
     ({"model": "no\0path"}, "documents[0].text"),
+    ({"model": "long" * 2000}, "documents[0].text"),
+    ({"model": 7}, "documents[0].text"),
+    ({"model": b"config.json"}, "documents[0].text"),
     ({"what_ifs": [{"name": "x", "tp": 0}]}, "what_ifs[0].parallelism.tp"),
     ({"what_ifs": [{"name": 1}]}, "what_ifs[0].name"),
     ({"what_ifs": [{"model": "x"}]}, "what_ifs[0].model"),

@@ -69,7 +69,8 @@ def plan(
     """Answer which activations are saved and which recomputed, so that the peak holds a budget.
 
     Activation checkpoints are meant (torch.utils.checkpoint), not files of weights. Without
-    --budget the run is fitted to --gpu-memory. The exit code is 0 for a plan, 4 if there is none.
+    --budget the run is fitted to --gpu-memory. The exit code is 0 for a plan, 4 if
+    there is none, 5 if a setting is not modelled.
 
     \b
     Examples:

@@ -28,7 +28,7 @@ class _PlanStatus:
 class _PlanStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PlanStatus.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     PLAN_STATUS_UNSPECIFIED: _PlanStatus.ValueType  # 0
-    """Not said."""
+    """No plan was sought: a setting that decides is not modelled; not_modelled says which."""
     PLAN_STATUS_OPTIMAL: _PlanStatus.ValueType  # 1
     """No plan is cheaper, for this table and this cost model."""
     PLAN_STATUS_FEASIBLE: _PlanStatus.ValueType  # 2
@@ -40,7 +40,7 @@ class PlanStatus(_PlanStatus, metaclass=_PlanStatusEnumTypeWrapper):
     """How good a plan is."""
 
 PLAN_STATUS_UNSPECIFIED: PlanStatus.ValueType  # 0
-"""Not said."""
+"""No plan was sought: a setting that decides is not modelled; not_modelled says which."""
 PLAN_STATUS_OPTIMAL: PlanStatus.ValueType  # 1
 """No plan is cheaper, for this table and this cost model."""
 PLAN_STATUS_FEASIBLE: PlanStatus.ValueType  # 2

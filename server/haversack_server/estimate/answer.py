@@ -4,7 +4,7 @@ from dataclasses import fields, replace
 from typing import TypeVar
 
 from haversack.basis import Basis
-from haversack.errors import NotSupportedError
+from haversack.errors import InvalidRequestError, NotSupportedError, Violation
 from haversack.estimate import Estimate, EstimateRequest, WhatIf, WhatIfAnswer
 from haversack.run import TrainingRun
 from haversack_server.estimate.model import estimate_model
@@ -28,7 +28,10 @@ Settings = TypeVar("Settings")
 def estimate(request: EstimateRequest) -> Estimate:
     """Answer a request and its variations. Pure: equal requests have equal answers."""
     answer = _one(request)
-    what_ifs = tuple(_variation(request, answer, what_if) for what_if in request.what_ifs)
+    what_ifs = tuple(
+        _placed(f"what_ifs[{place}]", request, answer, what_if)
+        for place, what_if in enumerate(request.what_ifs)
+    )
     return replace(answer, what_ifs=what_ifs)
 
 
@@ -60,6 +63,15 @@ def _refused(request: EstimateRequest, left_out: tuple[str, ...]) -> Estimate:
         model_version=MODEL_VERSION,
         basis=Basis.ANALYTIC,
     )
+
+
+def _placed(path: str, request: EstimateRequest, base: Estimate, what_if: WhatIf) -> WhatIfAnswer:
+    """Answer a variation; what only it gets wrong, since ``base`` has an answer, is named there."""
+    try:
+        return _variation(request, base, what_if)
+    except InvalidRequestError as wrong:
+        placed = [Violation(f"{path}.{each.field}", each.description) for each in wrong.violations]
+        raise InvalidRequestError(violations=placed) from wrong
 
 
 def _variation(request: EstimateRequest, base: Estimate, what_if: WhatIf) -> WhatIfAnswer:

@@ -7,6 +7,7 @@ from haversack_server.estimate.ignored import measured
 from haversack_server.estimate.verdict import judge, limit_of
 from haversack_server.estimate.windows import moments_of, phases_of
 from haversack_server.memory import ledger
+from haversack_server.memory.bounds import check_bounds
 from haversack_server.memory.kernel_profile import KernelProfile
 from haversack_server.memory.margins import peak_of
 from haversack_server.memory.model_run import ModelRun, model_run
@@ -24,12 +25,14 @@ NOT_MODELLED = (
 def estimate_model(request: EstimateRequest) -> Estimate:
     """Estimate a run of the model that the documents describe."""
     run = model_run(request)
+    check_bounds(run.chain)
     line = timeline(run.chain, run.choice(request.training))
     peak = peak_of(line.peak.allocated_bytes, run.profile, run.degrees)
     limit = limit_of(request)
     where = f"{line.peak.name} ({line.peak.phase})"
     judgement = judge(peak, run.chain.states.steady_bytes, limit, where)
     filled = ledger.fill(_words(run), line)
+    outside = _outside_terms(run)
     return Estimate(
         verdict=judgement.verdict,
         reason_code=judgement.reason_code,
@@ -39,8 +42,8 @@ def estimate_model(request: EstimateRequest) -> Estimate:
         peak_moment=line.peak.name,
         steady_bytes=run.chain.states.steady_bytes,
         phases=phases_of(line),
-        timeline=moments_of(line, [column for column, _ in filled]),
-        terms=(*(term for _, term in filled), *_outside_terms(run)),
+        timeline=moments_of(line, [column for column, _ in filled], len(outside)),
+        terms=(*(term for _, term in filled), *outside),
         ranks=(_every_rank(run, line, peak),),
         advice=advice(request, peak.allocated.expected_bytes),
         min_gpus=fewest_gpus(request, limit),

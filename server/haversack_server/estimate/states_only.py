@@ -10,7 +10,7 @@ from haversack.estimate import Estimate, EstimateRequest, RankClass, Term, TermC
 from haversack_server.estimate.ignored import ignored
 from haversack_server.estimate.verdict import judge_states, limit_of
 from haversack_server.memory import ledger
-from haversack_server.memory.degrees import Degrees, resolve
+from haversack_server.memory.degrees import Degrees, assumed, resolve
 from haversack_server.memory.recipe import recipe
 from haversack_server.memory.states import UnitStates, rank_states, shard_evenly
 from haversack_server.memory.timeline import Column
@@ -99,7 +99,7 @@ def _steady(
         steady_bytes=steady,
         terms=tuple(replace(term, largest_bytes=term.bytes) for term in terms if term.bytes),
         ranks=(every,),
-        assumptions=assumptions,
+        assumptions=(*assumptions, *assumed(request.parallelism, degrees)),
         ignored_inputs=ignored_inputs,
         not_modelled=(BESIDE_STATES,),
         model_version=MODEL_VERSION,

@@ -10,7 +10,8 @@ from haversack_server.estimate.ignored import ignored
 from haversack_server.estimate.verdict import judge_states, limit_of
 from haversack_server.memory import ledger
 from haversack_server.memory.chain import Chain, ChainBlock, Option
-from haversack_server.memory.degrees import Degrees, resolve
+from haversack_server.memory.degrees import Degrees, assumed, resolve
+from haversack_server.memory.model_run import BUCKET_ELEMENTS, step_assumptions
 from haversack_server.memory.recipe import Recipe, recipe
 from haversack_server.memory.states import UnitStates, rank_states, shard_evenly
 from haversack_server.memory.timeline import Timeline, timeline
@@ -51,7 +52,13 @@ def estimate_units(request: EstimateRequest) -> Estimate:
                 steady_bytes=chain.states.steady_bytes,
             ),
         ),
-        assumptions=(_IDEALISED, ahead, *assumptions),
+        assumptions=(
+            _IDEALISED,
+            ahead,
+            *assumptions,
+            *assumed(request.parallelism, degrees),
+            *step_assumptions(request, degrees),
+        ),
         ignored_inputs=ignored(request, TIMELINE),
         not_modelled=(_NO_ACTIVATIONS,),
         model_version=MODEL_VERSION,
@@ -76,7 +83,7 @@ def _chain(request: EstimateRequest, numbers: Recipe, degrees: Degrees) -> Chain
         degrees=degrees,
         accumulation=request.training.accumulation or 1,
         prefetch_units=0 if prefetch is None else prefetch,
-        reduce_bucket_elements=request.parallelism.reduce_bucket_elements or 500_000_000,
+        reduce_bucket_elements=request.parallelism.reduce_bucket_elements or BUCKET_ELEMENTS,
     )
 
 
@@ -88,14 +95,17 @@ def phases_of(line: Timeline) -> tuple[Phase, ...]:
     )
 
 
-def moments_of(line: Timeline, columns: list[int]) -> tuple[Moment, ...]:
-    """Every moment, with the bytes of the columns that the ledger names."""
+def moments_of(line: Timeline, columns: list[int], outside: int = 0) -> tuple[Moment, ...]:
+    """Every moment, with the bytes of the columns that the ledger names.
+
+    ``outside`` terms beside them lie outside the allocator: 0 at every moment.
+    """
     return tuple(
         Moment(
             phase=moment.phase,
             name=moment.name,
             allocated_bytes=moment.allocated_bytes,
-            term_bytes=tuple(moment.bytes_by_column[column] for column in columns),
+            term_bytes=(*(moment.bytes_by_column[column] for column in columns), *(0,) * outside),
         )
         for moment in line.moments
     )

@@ -82,6 +82,22 @@ def _data_degrees(parallelism: Parallelism, sharding: Sharding, others: int) -> 
     return replicate or 1, data_ranks // (replicate or 1)
 
 
+def assumed(parallelism: Parallelism, degrees: Degrees) -> tuple[str, ...]:
+    """Say which degrees and which sharding were filled in."""
+    made = []
+    if parallelism == Parallelism():
+        return ("ranks: 1, so nothing is divided",)
+    axes = ("dp_replicate", "dp_shard", "tp", "pp", "cp", "ep")
+    filled = [f"{axis}={getattr(degrees, axis)}" for axis in axes if not getattr(parallelism, axis)]
+    if filled:
+        made.append(f"degrees that were not given: {', '.join(filled)}")
+    if parallelism.sharding is Sharding.UNSPECIFIED and degrees.dp_replicate > 1:
+        made.append("sharding: none, every data rank holds all model states")
+    if degrees.tp > 1 and not degrees.sequence_parallel:
+        made.append("sequence parallelism: off, tp ranks hold norms and residuals whole")
+    return tuple(made)
+
+
 def unmodelled(degrees: Degrees) -> tuple[str, ...]:
     """Name the axes in use that the memory model does not spread yet."""
     meanings = {

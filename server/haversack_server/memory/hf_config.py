@@ -4,7 +4,7 @@ Every key ends in one of three ways: read, known to change no byte, or listed in
 Every missing key whose default matters is a sentence in ``assumptions``. Knows nothing of bytes.
 """
 
-import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +13,7 @@ from haversack.errors import InvalidRequestError, Violation, check
 from haversack.strict_json import parse_object
 from haversack_server.memory.architecture import Activation, Architecture
 from haversack_server.memory.families import with_units
-from haversack_server.memory.hf_families import FAMILIES, ONLY_VALUES, SILENT_KEYS, Family
+from haversack_server.memory.hf_families import FAMILIES, ONLY_VALUES, Family, silent_keys
 
 MAX_SIZE = 1 << 40
 MAX_LAYERS = 10_000  # each layer becomes a unit of the answer
@@ -135,7 +135,8 @@ class _Reader:
         if value is None:
             return None
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not math.isfinite(value) or value <= 0:
+        # Compared, not converted: an integer of hundreds of digits is no float.
+        if not number or not 0 < value <= sys.float_info.max:
             self.refuse(key, f"is {_shown(value)}; give a positive number, or null")
             return None
         return float(value)
@@ -153,7 +154,7 @@ class _Reader:
         """Return the keys that were neither read nor are known to change nothing."""
         nouns = (*self.family.defaults, "hidden", "layers", "heads", "ffn", "vocab")
         read = {key for noun in nouns for key in self.family.keys(noun)}
-        known = SILENT_KEYS | ONLY_VALUES.keys() | read
+        known = silent_keys(self.values) | ONLY_VALUES.keys() | read
         return tuple(key for key in self.values if key not in known)
 
     def check_switches(self) -> None:

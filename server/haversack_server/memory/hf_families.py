@@ -34,8 +34,6 @@ SILENT_KEYS = frozenset(
         "model_type",
         "n_ctx",
         "original_max_position_embeddings",
-        "output_attentions",
-        "output_hidden_states",
         "output_router_logits",
         "pad_token_id",
         "pretraining_tp",
@@ -62,6 +60,15 @@ SILENT_KEYS = frozenset(
         "use_cache",
     }
 )
+
+# Off they change no byte; on, the caller is given tensors that no term counts.
+_KEPT_IF_ON = frozenset({"output_attentions", "output_hidden_states"})
+
+
+def silent_keys(values: Mapping[str, Any]) -> frozenset[str]:
+    """Name the keys that change no byte with the values that a file gives them."""
+    return SILENT_KEYS | {key for key in _KEPT_IF_ON if not values.get(key)}
+
 
 # Switches that change what is saved or which weights there are; only this value is modelled.
 ONLY_VALUES: Mapping[str, Any] = MappingProxyType(

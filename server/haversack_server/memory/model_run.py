@@ -13,7 +13,7 @@ from haversack_server.memory.architecture import Architecture, UnitKind
 from haversack_server.memory.attention import AttentionKind
 from haversack_server.memory.blocks import Shape
 from haversack_server.memory.chain import Chain, ChainBlock, Option
-from haversack_server.memory.degrees import Degrees, resolve
+from haversack_server.memory.degrees import Degrees, assumed, resolve
 from haversack_server.memory.hf_config import ReadConfig, read_hf_config
 from haversack_server.memory.kernel_profile import KernelProfile, load
 from haversack_server.memory.options import BlockOptions, option_table, roofline_ns, work_ns
@@ -72,7 +72,9 @@ def model_run(run: TrainingRun) -> ModelRun:
         reduce_bucket_elements=run.parallelism.reduce_bucket_elements or BUCKET_ELEMENTS,
         step_ns=_step_ns(table, rates) * accumulation,
     )
-    assumed = (
+    assumptions = (
+        *assumed(run.parallelism, degrees),
+        *step_assumptions(run, degrees),
         *recipe_assumptions,
         *shape_assumptions,
         *_kernel_assumptions(run, profile),
@@ -86,7 +88,7 @@ def model_run(run: TrainingRun) -> ModelRun:
         degrees=degrees,
         shape=shape,
         chain=chain,
-        assumptions=assumed,
+        assumptions=assumptions,
         ignored_inputs=read.ignored,
     )
 
@@ -219,6 +221,19 @@ def _choice_of_actions(chain: Chain, training: Training) -> tuple[int, ...]:
             )
         choice[places[action.block]] = option
     return tuple(choice)
+
+
+def step_assumptions(run: TrainingRun, degrees: Degrees) -> tuple[str, ...]:
+    """Say what was filled in of the step: its microbatches, and the buckets of ZeRO 1 and 2."""
+    made = []
+    if run.training.accumulation is None:
+        made.append("accumulation: one microbatch in an optimizer step")
+    elif run.training.accumulation > 1 and degrees.shards_gradients:
+        made.append("gradients are reduced in every microbatch, never kept whole (no_sync)")
+    bucketed = degrees.shards_optimizer and not degrees.shards_parameters
+    if bucketed and run.parallelism.reduce_bucket_elements is None:
+        made.append(f"reduce bucket: {BUCKET_ELEMENTS:,} elements, DeepSpeed's default")
+    return tuple(made)
 
 
 def _kernel_assumptions(run: TrainingRun, profile: KernelProfile) -> tuple[str, ...]:

@@ -26,6 +26,13 @@ def convert(request: PlanRequest, run: ModelRun) -> BudgetConversion:
     return _allocated(budget, run, expected=request.fit_expected)
 
 
+def assumed(request: PlanRequest) -> tuple[str, ...]:
+    """Say which bytes a budget of no stated kind was taken to limit."""
+    budget = request.budget
+    unsaid = budget is not None and budget.kind is BytesKind.UNSPECIFIED
+    return ("budget: it limits allocated bytes",) if unsaid else ()
+
+
 def _device(budget: Budget, run: ModelRun, *, expected: bool) -> BudgetConversion:
     profile, degrees = run.profile, run.degrees
     left = margins.allocated_for_device(budget.bytes, profile, degrees, expected=expected)

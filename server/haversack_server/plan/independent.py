@@ -82,6 +82,7 @@ def _answer(request: PlanRequest, budget: Budget, problem: _Problem, cancel: "Ca
         budget=conversion,
         floor_bytes=problem.fixed_bytes,
         basis=Basis.ANALYTIC,
+        assumptions=_assumed(request),
         ignored_inputs=unused(request, training=frozenset(), ranks=False),
         not_modelled=("the peak: a sum of saved bytes is not a peak; send a model for one",),
     )
@@ -91,6 +92,13 @@ def _answer(request: PlanRequest, budget: Budget, problem: _Problem, cancel: "Ca
     selection = _solve(problem, problem.capacity, state_limit, cancel)
     answer = _feasible(common, problem, selection)
     return replace(answer, frontier=_frontier(request, problem, state_limit, cancel))
+
+
+def _assumed(request: PlanRequest) -> tuple[str, ...]:
+    mirror = request.recompute_candidates
+    if mirror is None or mirror.used_bytes is not None:
+        return ()
+    return ("used_bytes: the sum of freed_bytes, nothing else is counted",)
 
 
 def _solve(problem: _Problem, capacity: int, state_limit: int, cancel: "Cancel") -> "Selection":
@@ -127,7 +135,7 @@ def _feasible(common: Plan, problem: _Problem, selection: "Selection") -> Plan:
         lower_bound=min(cost - gap, INT64_MAX),
         gap=gap,
         solver="knapsack core",
-        assumptions=() if cost <= INT64_MAX else (_CUT,),
+        assumptions=common.assumptions if cost <= INT64_MAX else (_CUT, *common.assumptions),
         rung=Rung.INDEPENDENT,
         reason=(
             f"{len(saved)} of {len(problem.sizes)} are saved, {format_bytes(size)} of "
@@ -156,7 +164,8 @@ def _frontier(
 ) -> tuple[FrontierPoint, ...]:
     """Solve for budgets spread evenly up to the one that saves everything, as far as they go."""
     points = FRONTIER_POINTS if request.frontier_points is None else request.frontier_points
-    everything = sum(problem.sizes)
+    # As far as a budget can be named.
+    everything = min(sum(problem.sizes), INT64_MAX - problem.fixed_bytes)
     total_gain = sum(problem.gains)
     capacities = sorted({everything * (step + 1) // points for step in range(points)})
     made = []

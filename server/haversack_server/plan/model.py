@@ -20,6 +20,8 @@ from haversack.plan import (
 )
 from haversack.run import BlockAction
 from haversack.units import format_bytes
+from haversack_server.memory.bounds import check_bounds
+from haversack_server.memory.degrees import unmodelled
 from haversack_server.memory.ledger import NAMES
 from haversack_server.memory.model_run import ModelRun, model_run
 from haversack_server.memory.timeline import Column, Timeline, TimelineMoment, timeline
@@ -40,27 +42,37 @@ NOT_MODELLED = (
 def plan_model(request: PlanRequest, cancel: Cancel) -> Plan:
     """Choose for each layer whether it saves or recomputes, at least extra time."""
     run = model_run(request)
+    if left_out := unmodelled(run.degrees):
+        return _not_sought(left_out)
+    check_bounds(run.chain)
     conversion = budget.convert(request, run)
     table = ceiling.tables(run.chain)
     least = ceiling.floor(table, cancel)
-    floor_line = timeline(run.chain, least.choice)
     common = Plan(
         budget=conversion,
         floor_bytes=least.peak_bytes,
-        floor_at=_peak_at(run, floor_line),
+        floor_at=_peak_at(run, timeline(run.chain, least.choice)),
         frontier=_frontier(request, run, table, least, cancel),
-        assumptions=tuple(each for each in run.assumptions if not each.startswith("recompute:")),
+        assumptions=(
+            *(each for each in run.assumptions if not each.startswith("recompute:")),
+            *budget.assumed(request),
+        ),
         ignored_inputs=run.ignored_inputs,
         not_modelled=NOT_MODELLED,
         basis=Basis.ANALYTIC,
     )
     if least.peak_bytes > conversion.allocated_bytes:
-        return _infeasible(common, request, conversion, floor_line)
+        return _infeasible(common, request, conversion, cancel)
     state_limit = request.state_limit or STATE_LIMIT
     choice = ceiling.solve(
         table, conversion.allocated_bytes, state_limit=state_limit, cancel=cancel
     )
     return _feasible(common, run, table, choice)
+
+
+def _not_sought(left_out: tuple[str, ...]) -> Plan:
+    """Give no plan where an axis that divides everything is not modelled, as Estimate does."""
+    return Plan(reason=left_out[0], solver="none", not_modelled=left_out, basis=Basis.ANALYTIC)
 
 
 def _feasible(common: Plan, run: ModelRun, table: Tables, choice: "Choice") -> Plan:
@@ -94,7 +106,7 @@ def _feasible(common: Plan, run: ModelRun, table: Tables, choice: "Choice") -> P
 
 
 def _infeasible(
-    common: Plan, request: PlanRequest, conversion: BudgetConversion, floor_line: Timeline
+    common: Plan, request: PlanRequest, conversion: BudgetConversion, cancel: Cancel
 ) -> Plan:
     at = common.floor_at
     assert at is not None
@@ -102,7 +114,7 @@ def _infeasible(
     return replace(
         common,
         status=PlanStatus.INFEASIBLE,
-        relief=relief(request, common.floor_bytes),
+        relief=relief(request, common.floor_bytes, cancel),
         solver="floor by halving the budget",
         rung=Rung.FLOOR,
         reason=(

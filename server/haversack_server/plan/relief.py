@@ -10,7 +10,9 @@ from haversack_server.memory.model_run import model_run
 from haversack_server.plan import ceiling
 
 
-def relief(request: PlanRequest, floor_bytes: int) -> tuple[Advice, ...]:
+def relief(
+    request: PlanRequest, floor_bytes: int, cancel: ceiling.Cancel = None
+) -> tuple[Advice, ...]:
     """Give the changes that lower the floor, the largest first; each floor is computed anew."""
     found = []
     for change in chain(smaller_steps(request), more_sharding(request)):
@@ -18,7 +20,7 @@ def relief(request: PlanRequest, floor_bytes: int) -> tuple[Advice, ...]:
             run = model_run(change.run)
         except InvalidRequestError:
             continue  # this change is not open to this run, such as a tp that divides no heads
-        delta = ceiling.floor(ceiling.tables(run.chain)).peak_bytes - floor_bytes
+        delta = ceiling.floor(ceiling.tables(run.chain), cancel).peak_bytes - floor_bytes
         if delta < 0:
             found.append(Advice(change=change.words, delta_bytes=delta, cost=change.cost))
     return tuple(sorted(found, key=lambda each: each.delta_bytes))

@@ -84,3 +84,12 @@ def test_the_mirror_form_speaks_of_freed_bytes_and_added_time() -> None:
     assert rows["freed"].split() == ["bytes", "4", "B"]
     assert rows["added"].split() == ["time", "5", "ns"]
     assert rows["recompute"] == "1"
+
+
+def test_a_plan_that_was_not_sought_is_unknown_and_draws_no_figures() -> None:
+    sentence = "pp=2: pipeline stages are not modelled yet"
+    answer = Plan(reason=sentence, solver="none", not_modelled=(sentence,))
+    text = drawn(draw_plan, PLAN_REQUEST, answer, False)
+    assert text.startswith(f"UNKNOWN  {sentence}")
+    assert "floor" not in text
+    assert "rung" not in text

@@ -56,6 +56,7 @@ def test_terms_sum_to_the_peak_and_to_every_moment() -> None:
     inside = [term for term in found.terms if term.category is not TermCategory.OUTSIDE]
     assert sum(term.bytes for term in inside) == expected(found)
     for moment in found.timeline:
+        assert len(moment.term_bytes) == len(found.terms)
         assert sum(moment.term_bytes) == moment.allocated_bytes
         assert min(moment.term_bytes) >= 0
     assert max(phase.peak_bytes for phase in found.phases) == expected(found)
@@ -103,6 +104,31 @@ def test_zero_and_fsdp_take_their_own_recipes() -> None:
     assert any("4 + 4 + 8" in each for each in fsdp.assumptions)
     reduce = {term.name: term.largest_bytes for term in fsdp.terms}
     assert reduce["reduce buffers"] == 2 * reduce["gathered unit"]
+
+
+def test_what_the_request_did_not_say_is_assumed_in_words() -> None:
+    alone = answer(Training(seq=128)).assumptions
+    for start in ("ranks: 1", "microbatch: 1", "accumulation: one", "optimizer: AdamW"):
+        assert any(each.startswith(start) for each in alone), start
+    split = Parallelism(world_size=8, tp=2, sharding=Sharding.ZERO_2)
+    spread = answer(parallelism=split).assumptions
+    assert "degrees that were not given: dp_replicate=1, dp_shard=4, pp=1, cp=1, ep=1" in spread
+    assert any(each.startswith("reduce bucket: 500,000,000 elements") for each in spread)
+    assert any(each.startswith("sequence parallelism: off") for each in spread)
+    reduced = answer(Training(seq=128, accumulation=2), split).assumptions
+    assert any("never kept whole (no_sync)" in each for each in reduced)
+    replicated = answer(parallelism=Parallelism(world_size=8)).assumptions
+    assert "sharding: none, every data rank holds all model states" in replicated
+
+
+def test_what_the_request_did_say_is_not_assumed() -> None:
+    told = Parallelism(
+        world_size=8, dp_replicate=1, dp_shard=8, tp=1, pp=1, cp=1, ep=1,
+        sharding=Sharding.ZERO_1, reduce_bucket_elements=1_000,
+    )  # fmt: skip
+    said = answer(Training(microbatch=1, seq=128, accumulation=1), told).assumptions
+    for start in ("degrees", "sharding:", "accumulation", "reduce bucket", "ranks", "microbatch"):
+        assert not any(each.startswith(start) for each in said), start
 
 
 @pytest.mark.parametrize(
@@ -204,3 +230,19 @@ def test_documents_and_subjects_of_later_versions_are_refused_by_name() -> None:
         estimate(EstimateRequest(documents=(deepspeed,), training=Training(seq=8)))
     with pytest.raises(NotSupportedError, match="workload"):
         estimate(EstimateRequest(workload=WorkloadReference(name="mlp")))
+
+
+def test_a_fault_of_a_variation_is_named_at_its_place() -> None:
+    with pytest.raises(InvalidRequestError) as wrong:
+        answer(what_ifs=(WhatIf(name="a"), WhatIf(name="b", parallelism=Parallelism(tp=3))))
+    assert wrong.value.field == "what_ifs[1].parallelism.tp"
+
+
+@pytest.mark.parametrize("microbatch", [1, 2**31])
+def test_a_run_too_large_to_be_written_is_refused_at_a_field_of_the_request(
+    microbatch: int,
+) -> None:
+    training = Training(seq=2**31, microbatch=microbatch, attention=Attention.EAGER)
+    with pytest.raises(InvalidRequestError) as wrong:
+        answer(training)
+    assert wrong.value.field == "training.seq"

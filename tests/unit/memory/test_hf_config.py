@@ -53,6 +53,12 @@ def test_every_unknown_key_is_listed() -> None:
     assert result.ignored == ("quantization_config", "my_key")
 
 
+def test_tensors_that_a_switch_gives_to_the_caller_are_listed_as_not_used() -> None:
+    assert read(LLAMA, output_hidden_states=False, output_attentions=None).ignored == ()
+    on = read(LLAMA, output_hidden_states=True, output_attentions=True)
+    assert on.ignored == ("output_hidden_states", "output_attentions")
+
+
 def test_missing_key_value_heads_are_one_per_head_in_llama() -> None:
     result = read(LLAMA, num_key_value_heads=...)
     assert result.architecture.kv_heads == 4
@@ -213,3 +219,8 @@ def test_the_field_of_an_error_is_the_callers() -> None:
     with pytest.raises(InvalidRequestError) as caught:
         read_hf_config("[]", field="subject.documents[3].text")
     assert caught.value.field == "subject.documents[3].text"
+
+
+def test_a_soft_cap_of_hundreds_of_digits_is_refused() -> None:
+    error = refusal(LLAMA, model_type="gemma2", attn_logit_softcapping=10**400)
+    assert error.field == f"{FIELD}.attn_logit_softcapping"

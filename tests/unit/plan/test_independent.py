@@ -6,7 +6,7 @@ import pytest
 
 from haversack.errors import InvalidRequestError
 from haversack.plan import Candidates, Plan, PlanRequest, PlanStatus, RecomputeCandidates, Rung
-from haversack.run import Budget
+from haversack.run import Budget, BytesKind
 from haversack.units import GIB, INT64_MAX
 from haversack_server.plan.answer import plan
 
@@ -102,7 +102,26 @@ def test_the_mirror_form_frees_enough_at_the_least_added_time(budget: int) -> No
 def test_the_mirror_form_is_infeasible_below_what_cannot_be_freed() -> None:
     answer = recomputed(449)
     assert answer.status is PlanStatus.INFEASIBLE
-    assert answer.floor_bytes == 1_500 - sum(FREED) == 450
+    places = range(len(FREED))
+    left = [
+        1_500 - sum(FREED[place] for place in chosen)
+        for count in range(len(FREED) + 1)
+        for chosen in combinations(places, count)
+    ]
+    assert answer.floor_bytes == min(left) == 450
+
+
+def test_the_mirror_form_says_what_it_took_for_used() -> None:
+    columns = RecomputeCandidates(freed_bytes=FREED, added_ns=ADDED)
+    answer = plan(PlanRequest(recompute_candidates=columns, budget=Budget(bytes=1_000)))
+    assert any(each.startswith("used_bytes: the sum") for each in answer.assumptions)
+    assert recomputed(1_000).assumptions == ()
+
+
+def test_device_bytes_are_refused_without_a_model_to_convert_them() -> None:
+    columns = Candidates(size_bytes=(1,), gain=(1,))
+    with pytest.raises(InvalidRequestError, match=r"budget\.kind"):
+        PlanRequest(candidates=columns, budget=Budget(bytes=1, kind=BytesKind.DEVICE))
 
 
 def test_the_frontier_rises_in_budget_and_falls_in_cost() -> None:
@@ -112,3 +131,11 @@ def test_the_frontier_rises_in_budget_and_falls_in_cost() -> None:
     assert budgets == sorted(budgets)
     assert costs == sorted(costs, reverse=True)
     assert costs[-1] == 0
+
+
+@pytest.mark.parametrize("fixed_bytes", [0, 1, INT64_MAX])
+def test_the_frontier_ends_at_the_largest_budget_that_can_be_named(fixed_bytes: int) -> None:
+    columns = Candidates(size_bytes=(INT64_MAX,) * 3, gain=(1, 2, 3), fixed_bytes=fixed_bytes)
+    found = plan(PlanRequest(candidates=columns, budget=Budget(bytes=INT64_MAX)))
+    assert found.saved == (() if fixed_bytes else (2,))
+    assert found.frontier[-1].budget_bytes == INT64_MAX

@@ -15,6 +15,8 @@ from haversack.units import GIB
 from haversack_server.estimate.answer import estimate
 from haversack_server.memory.chain import Chain, ChainBlock, Option
 from haversack_server.memory.degrees import resolve
+from haversack_server.memory.kernel_profile import load
+from haversack_server.memory.margins import peak_of
 from haversack_server.memory.recipe import recipe
 from haversack_server.memory.states import UnitStates, rank_states
 from haversack_server.memory.timeline import timeline
@@ -81,7 +83,9 @@ def test_the_device_s_budget_is_the_largest_with_which_the_run_fits() -> None:
     left = answer.budget.allocated_bytes
     assert answer.predicted_peak_bytes is not None
     assert answer.predicted_peak_bytes <= left
-    # One byte more of a budget stated as allocated bytes would no longer be within the device.
+    profile, degrees = load("hf-eager"), resolve(SHARDED)
+    assert peak_of(left, profile, degrees).device.high_bytes <= 80 * GIB
+    assert peak_of(left + 1, profile, degrees).device.high_bytes > 80 * GIB
     assert any("outside the allocator" in step for step in answer.budget.steps)
 
 
@@ -105,6 +109,31 @@ def test_a_larger_budget_is_never_slower_and_the_frontier_ends_with_nothing_reco
 def test_a_plan_without_budget_or_device_is_refused() -> None:
     with pytest.raises(InvalidRequestError, match="budget"):
         plan(PlanRequest(documents=(LLAMA_3_8B,), training=Training(microbatch=1, seq=128)))
+
+
+@pytest.mark.parametrize(
+    "degrees", [Parallelism(world_size=8, pp=2), Parallelism(cp=2), Parallelism(ep=2)]
+)
+def test_an_axis_that_is_not_modelled_gets_no_plan_and_is_named(degrees: Parallelism) -> None:
+    answer = plan(
+        PlanRequest(
+            documents=(LLAMA_3_8B,),
+            training=Training(microbatch=1, seq=128),
+            parallelism=degrees,
+            budget=Budget(bytes=80 * GIB),
+        )
+    )
+    assert answer.status is PlanStatus.UNSPECIFIED
+    assert answer.actions == ()
+    assert "not modelled yet" in answer.reason
+    assert answer.not_modelled == (answer.reason,)
+
+
+def test_a_budget_of_no_stated_kind_is_said_to_limit_allocated_bytes() -> None:
+    unsaid = planned(1, Budget(bytes=40 * GIB))
+    assert "budget: it limits allocated bytes" in unsaid.assumptions
+    said = planned(1, Budget(bytes=40 * GIB, kind=BytesKind.ALLOCATED))
+    assert "budget: it limits allocated bytes" not in said.assumptions
 
 
 def test_states_have_nothing_to_plan() -> None:
@@ -172,3 +201,14 @@ def _extra(chain: Chain, choice: tuple[int, ...]) -> int:
     return sum(
         block.options[index].extra_ns for block, index in zip(chain.blocks, choice, strict=True)
     )
+
+
+def test_a_run_too_large_to_be_written_is_refused_at_a_field_of_the_request() -> None:
+    request = PlanRequest(
+        documents=(LLAMA_3_8B,),
+        training=Training(microbatch=2**31, seq=2**31),
+        budget=Budget(bytes=GIB),
+    )
+    with pytest.raises(InvalidRequestError) as wrong:
+        plan(request)
+    assert wrong.value.field == "training.seq"

@@ -36,13 +36,14 @@ def draw_plan(page: Page, request: PlanRequest, answer: Plan, verbose: bool) -> 
         _draw_floor(page, answer)
     elif _is_independent(request):
         _draw_saved(page, request, answer)
-    else:
+    elif answer.status is not PlanStatus.UNSPECIFIED:
         _draw_figures(page, answer)
         _draw_blocks(page, answer.actions)
     if verbose and answer.budget is not None:
         page.bullets("Budget, step by step", answer.budget.steps)
     _draw_frontier(page, request, answer)
-    closing(page, answer, f"rung: {answer.rung.name.lower()}", f"solver: {answer.solver}")
+    rung = f"rung: {answer.rung.name.lower()}" if answer.rung else ""
+    closing(page, answer, rung, f"solver: {answer.solver}")
 
 
 def _is_independent(request: PlanRequest) -> bool:

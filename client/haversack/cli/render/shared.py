@@ -9,7 +9,7 @@ from haversack.units import format_bytes
 def closing(page: Page, answer: Estimate | Plan, *how: str) -> None:
     """Draw assumptions, gaps, and what the answer stands on; ``how`` tells of the way to it."""
     page.bullets("Assumed", answer.assumptions)
-    page.bullets("Ignored in the files", answer.ignored_inputs)
+    page.bullets("Ignored", answer.ignored_inputs)
     page.bullets("Not modelled", answer.not_modelled)
     facts = [
         *how,

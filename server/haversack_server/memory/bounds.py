@@ -1,0 +1,30 @@
+"""The largest run that has an answer: its figures travel as 64-bit integers.
+
+Knows one sentence; what a figure means is for others.
+"""
+
+from haversack.errors import InvalidRequestError
+from haversack_server.memory.chain import Chain
+
+MOST = 2**61  # bytes, or nanoseconds; what margins and states add stays below 2^63
+
+
+def check_bounds(chain: Chain) -> None:
+    """Refuse a chain whose blocks need more than can be written, whatever they save."""
+    bytes_at_most = chain.states.steady_bytes + sum(
+        max(
+            max(option.retained_bytes, option.forward_peak_bytes, option.backward_peak_bytes)
+            for option in block.options
+        )
+        for block in chain.blocks
+    )
+    ns_at_most = chain.step_ns + sum(
+        max(option.extra_ns for option in block.options) for block in chain.blocks
+    )
+    for figure, unit in ((bytes_at_most, "bytes"), (ns_at_most, "nanoseconds")):
+        if figure > MOST:
+            sentence = (
+                f"the run needs up to {float(figure):.3g} {unit}, more than can be written; give a "
+                "smaller seq, microbatch or model"
+            )
+            raise InvalidRequestError(sentence, field="training.seq")
