@@ -138,7 +138,9 @@ class WhatIfAnswer:
     reason_code: ReasonCode = ReasonCode.UNSPECIFIED
     peak: Peak | None = None
     peak_phase: str = ""
-    delta_bytes: int = 0
+    delta_bytes: int | None = None
+    reason: str = ""
+    not_modelled: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

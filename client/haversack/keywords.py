@@ -39,7 +39,7 @@ class RunOptions(TypedDict, total=False):
     pp: int | None
     cp: int | None
     ep: int | None
-    sequence_parallel: bool
+    sequence_parallel: bool | None
     dp_replicate: int | None
     prefetch_units: int | None
     seq: int | None

@@ -19,6 +19,14 @@ class Sharding(enum.IntEnum):
     FSDP2 = 5
 
 
+class PipelineSchedule(enum.IntEnum):
+    """Order in which a pipeline stage runs its microbatches."""
+
+    UNSPECIFIED = 0
+    ONE_F_ONE_B = 1
+    INTERLEAVED = 2
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parallelism:
     """Degrees whose product is the world size: dp_replicate * dp_shard * cp * tp * pp.
@@ -34,10 +42,13 @@ class Parallelism:
     pp: int | None = None
     cp: int | None = None
     ep: int | None = None
-    sequence_parallel: bool = False
+    sequence_parallel: bool | None = None
     sharding: Sharding = Sharding.UNSPECIFIED
     prefetch_units: int | None = None
     reduce_bucket_elements: int | None = None
+    reshard_after_forward: bool | None = None
+    pipeline_schedule: PipelineSchedule = PipelineSchedule.UNSPECIFIED
+    virtual_stages: int | None = None
 
     def __post_init__(self) -> None:
         most = 2**24  # ranks; above any cluster, and products of degrees stay exact
@@ -48,6 +59,9 @@ class Parallelism:
         found += checks.optional_integer("parallelism.prefetch_units", self.prefetch_units, most=64)
         found += checks.optional_integer(
             "parallelism.reduce_bucket_elements", self.reduce_bucket_elements, least=1
+        )
+        found += checks.optional_integer(
+            "parallelism.virtual_stages", self.virtual_stages, least=1, most=most
         )
         check(found)
         check(self._product())

@@ -6,9 +6,21 @@ from dataclasses import dataclass
 from haversack import checks
 from haversack.basis import Basis
 from haversack.errors import Violation, check
-from haversack.run import Advice, BlockAction, Budget, BytesKind, Recompute, TrainingRun
+from haversack.parallelism import Parallelism
+from haversack.run import (
+    Advice,
+    BlockAction,
+    Budget,
+    BytesKind,
+    Device,
+    Measurement,
+    Recompute,
+    Training,
+    TrainingRun,
+)
 
 MOST_CANDIDATES = 1_000_000
+MOST_WHAT_IFS = 64
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,6 +79,26 @@ def _columns(path: str, **columns: tuple[object, ...]) -> list[Violation]:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class PlanConstraints:
+    """What a model's plan must and must not do; blocks are named as the timeline spells them."""
+
+    must_save: tuple[str, ...] = ()
+    must_recompute: tuple[str, ...] = ()
+    equal_treatment: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlanWhatIf:
+    """A variation: what is set replaces the request's own, field by field."""
+
+    name: str
+    training: Training | None = None
+    parallelism: Parallelism | None = None
+    device: Device | None = None
+    budget: Budget | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PlanRequest(TrainingRun):
     """Asks what to save and what to recompute under a budget."""
 
@@ -75,6 +107,9 @@ class PlanRequest(TrainingRun):
     fit_expected: bool = False
     frontier_points: int | None = None
     state_limit: int | None = None
+    constraints: PlanConstraints | None = None
+    measurements: tuple[Measurement, ...] = ()
+    what_ifs: tuple[PlanWhatIf, ...] = ()
 
     def subjects(self) -> dict[str, bool]:
         """Which subjects are set, by the name of their field."""
@@ -93,6 +128,9 @@ class PlanRequest(TrainingRun):
         if self.training.actions or self.training.recompute is not Recompute.UNSPECIFIED:
             sentence = "a plan chooses what is recomputed; leave recompute and actions out"
             found.append(Violation("training.recompute", sentence))
+        if len(self.what_ifs) > MOST_WHAT_IFS:
+            sentence = f"{len(self.what_ifs)} variations are too many; at most {MOST_WHAT_IFS}"
+            found.append(Violation("what_ifs", sentence))
         independent = self.candidates is not None or self.recompute_candidates is not None
         if independent and self.budget is None:
             found.append(Violation("budget", "candidates need a budget in bytes"))
@@ -142,6 +180,28 @@ class PeakAt:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Certificate:
+    """The planned step run as one whole, beside the prediction."""
+
+    basis: Basis = Basis.UNSPECIFIED
+    observed_peak_bytes: int = 0
+    observed_at: PeakAt | None = None
+    replanned: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlanWhatIfAnswer:
+    """The answer to one variation."""
+
+    name: str
+    status: PlanStatus = PlanStatus.UNSPECIFIED
+    extra_ns: int = 0
+    predicted_peak_bytes: int | None = None
+    floor_bytes: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class FrontierPoint:
     """What a budget buys."""
 
@@ -181,3 +241,5 @@ class Plan:
     request_digest: str = ""
     model_version: str = ""
     reason: str = ""
+    certificate: Certificate | None = None
+    what_ifs: tuple[PlanWhatIfAnswer, ...] = ()

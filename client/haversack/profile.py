@@ -37,6 +37,9 @@ class ProfileBlock:
     gradient_bytes: int = 0
     draws_random: bool = False
     mutated_buffers: tuple[str, ...] = ()
+    has_collectives: bool = False
+    mutates_inputs: bool = False
+    data_dependent: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -58,6 +58,16 @@ class Recompute(enum.IntEnum):
     UNSPECIFIED = 0
     NONE = 1
     FULL = 2
+    SELECTIVE = 3
+
+
+class Occasion(enum.IntEnum):
+    """Something a job does beside training steps; a saved checkpoint is a file here."""
+
+    UNSPECIFIED = 0
+    EVALUATION = 1
+    SAVING = 2
+    LOADING = 3
 
 
 class DocumentFormat(enum.IntEnum):
@@ -113,6 +123,8 @@ class Training:
     attention: Attention = Attention.UNSPECIFIED
     recompute: Recompute = Recompute.UNSPECIFIED
     actions: tuple[BlockAction, ...] = ()
+    no_sync: bool | None = None
+    occasions: tuple[Occasion, ...] = ()
 
     def __post_init__(self) -> None:
         found: list[Violation] = []

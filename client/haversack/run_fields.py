@@ -11,7 +11,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from haversack import reading, spelling
+from haversack import checks, reading, spelling
 from haversack.errors import InvalidRequestError, Violation, check
 from haversack.keywords import RunOptions
 from haversack.parallelism import Parallelism, Sharding
@@ -53,7 +53,7 @@ def run_fields(run: RunOptions, actions: tuple[BlockAction, ...] = ()) -> dict[s
         ),
         "budget": _budget,
     }
-    fields: dict[str, Any] = {"parameter_count": run.get("parameter_count")}
+    fields: dict[str, Any] = {"parameter_count": _whole(run, "parameter_count")}
     found: list[Violation] = []
     for name, make in parts.items():
         try:
@@ -84,6 +84,8 @@ def _model_path(model: object, field: str) -> Path:
     """Find the file: a folder's config.json, or the path as it is."""
     if not isinstance(model, str | PathLike):
         refuse(f"{type(model).__name__} is no path; {_WHICH_MODEL}", field)
+    if not str(model):
+        refuse(f"the path is empty; {_WHICH_MODEL}", field)
     try:
         path = Path(model)
         return path / "config.json" if path.is_dir() else path
@@ -108,7 +110,7 @@ def _unit(path: str, given: object) -> Unit:
         given, path, needed=("parameter_count",), others=("name",), example=_ONE_UNIT
     )
     name = spelling.text(unit.get("name", ""), f"{path}.name")
-    return Unit(name=name, parameter_count=unit["parameter_count"])
+    return Unit(name=name, parameter_count=checks.plain(unit["parameter_count"]))
 
 
 def _state_bytes(run: RunOptions) -> StateBytes | None:
@@ -131,11 +133,15 @@ def _state_bytes(run: RunOptions) -> StateBytes | None:
     return StateBytes(**{name: value or 0 for name, value in sizes.items()})
 
 
+def _whole(run: RunOptions, keyword: str) -> Any:
+    return checks.plain(run.get(keyword))
+
+
 def _training(run: RunOptions, actions: tuple[BlockAction, ...] = ()) -> Training:
     return Training(
-        microbatch=run.get("microbatch"),
-        seq=run.get("seq"),
-        accumulation=run.get("accumulation"),
+        microbatch=_whole(run, "microbatch"),
+        seq=_whole(run, "seq"),
+        accumulation=_whole(run, "accumulation"),
         precision=spelling.named(Precision, run.get("precision"), "training.precision"),
         optimizer=spelling.named(Optimizer, run.get("optimizer"), "training.optimizer"),
         attention=spelling.named(Attention, run.get("attention"), "training.attention"),
@@ -146,31 +152,38 @@ def _training(run: RunOptions, actions: tuple[BlockAction, ...] = ()) -> Trainin
 
 def _parallelism(run: RunOptions) -> Parallelism:
     return Parallelism(
-        world_size=run.get("gpus"),
-        dp_replicate=run.get("dp_replicate"),
-        tp=run.get("tp"),
-        pp=run.get("pp"),
-        cp=run.get("cp"),
-        ep=run.get("ep"),
-        sequence_parallel=spelling.flag(
-            run.get("sequence_parallel", False), "parallelism.sequence_parallel"
-        ),
+        world_size=_whole(run, "gpus"),
+        dp_replicate=_whole(run, "dp_replicate"),
+        tp=_whole(run, "tp"),
+        pp=_whole(run, "pp"),
+        cp=_whole(run, "cp"),
+        ep=_whole(run, "ep"),
+        sequence_parallel=_sequence_parallel(run),
         sharding=_sharding(run),
-        prefetch_units=run.get("prefetch_units"),
+        prefetch_units=_whole(run, "prefetch_units"),
     )
+
+
+def _sequence_parallel(run: RunOptions) -> bool | None:
+    """Take what is given; a variation that leaves it out changes nothing."""
+    given = run.get("sequence_parallel")
+    return None if given is None else spelling.flag(given, "parallelism.sequence_parallel")
 
 
 def _sharding(run: RunOptions) -> Sharding:
     field = "parallelism.sharding"
-    zero, fsdp = run.get("zero"), spelling.flag(run.get("fsdp", False), field)
+    zero, fsdp = _whole(run, "zero"), spelling.flag(run.get("fsdp", False), field)
     if fsdp and zero is not None:
-        refuse(f"zero {zero} and fsdp both say how model states are sharded; give one", field)
+        refuse(
+            f"zero {checks.shortly(zero)} and fsdp both say how model states are sharded; give one",
+            field,
+        )
     if fsdp:
         return Sharding.FSDP2
     if zero is None:
         return Sharding.UNSPECIFIED
     if type(zero) is not int or not 0 <= zero <= 3:
-        refuse(f"{zero!r} is no ZeRO stage; give 0, 1, 2 or 3", field)
+        refuse(f"{checks.shortly(zero)} is no ZeRO stage; give 0, 1, 2 or 3", field)
     return (Sharding.REPLICATED, Sharding.ZERO_1, Sharding.ZERO_2, Sharding.ZERO_3)[zero]
 
 

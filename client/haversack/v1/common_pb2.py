@@ -24,29 +24,33 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19haversack/v1/common.proto\x12\x0chaversack.v1\">\n\x06\x42udget\x12\r\n\x05\x62ytes\x18\x01 \x01(\x03\x12%\n\x04kind\x18\x02 \x01(\x0e\x32\x17.haversack.v1.BytesKind\"I\n\x08Interval\x12\x11\n\tlow_bytes\x18\x01 \x01(\x03\x12\x16\n\x0e\x65xpected_bytes\x18\x02 \x01(\x03\x12\x12\n\nhigh_bytes\x18\x03 \x01(\x03\",\n\x0b\x42lockAction\x12\r\n\x05\x62lock\x18\x01 \x01(\t\x12\x0e\n\x06option\x18\x02 \x01(\t\"\xd4\x02\n\x08Training\x12\x17\n\nmicrobatch\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x10\n\x03seq\x18\x02 \x01(\x03H\x01\x88\x01\x01\x12\x19\n\x0c\x61\x63\x63umulation\x18\x03 \x01(\x03H\x02\x88\x01\x01\x12*\n\tprecision\x18\x04 \x01(\x0e\x32\x17.haversack.v1.Precision\x12*\n\toptimizer\x18\x05 \x01(\x0e\x32\x17.haversack.v1.Optimizer\x12*\n\tattention\x18\x06 \x01(\x0e\x32\x17.haversack.v1.Attention\x12*\n\trecompute\x18\x07 \x01(\x0e\x32\x17.haversack.v1.Recompute\x12*\n\x07\x61\x63tions\x18\x08 \x03(\x0b\x32\x19.haversack.v1.BlockActionB\r\n\x0b_microbatchB\x06\n\x04_seqB\x0f\n\r_accumulation\"\x9a\x03\n\x0bParallelism\x12\x17\n\nworld_size\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x19\n\x0c\x64p_replicate\x18\x02 \x01(\x03H\x01\x88\x01\x01\x12\x15\n\x08\x64p_shard\x18\x03 \x01(\x03H\x02\x88\x01\x01\x12\x0f\n\x02tp\x18\x04 \x01(\x03H\x03\x88\x01\x01\x12\x0f\n\x02pp\x18\x05 \x01(\x03H\x04\x88\x01\x01\x12\x0f\n\x02\x63p\x18\x06 \x01(\x03H\x05\x88\x01\x01\x12\x0f\n\x02\x65p\x18\x07 \x01(\x03H\x06\x88\x01\x01\x12\x19\n\x11sequence_parallel\x18\x08 \x01(\x08\x12(\n\x08sharding\x18\t \x01(\x0e\x32\x16.haversack.v1.Sharding\x12\x1b\n\x0eprefetch_units\x18\n \x01(\x03H\x07\x88\x01\x01\x12#\n\x16reduce_bucket_elements\x18\x0b \x01(\x03H\x08\x88\x01\x01\x42\r\n\x0b_world_sizeB\x0f\n\r_dp_replicateB\x0b\n\t_dp_shardB\x05\n\x03_tpB\x05\n\x03_ppB\x05\n\x03_cpB\x05\n\x03_epB\x11\n\x0f_prefetch_unitsB\x19\n\x17_reduce_bucket_elements\"\x96\x01\n\x06\x44\x65vice\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x19\n\x0cmemory_bytes\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x18\n\x0b\x66lops_per_s\x18\x03 \x01(\x03H\x01\x88\x01\x01\x12\x18\n\x0b\x62ytes_per_s\x18\x04 \x01(\x03H\x02\x88\x01\x01\x42\x0f\n\r_memory_bytesB\x0e\n\x0c_flops_per_sB\x0e\n\x0c_bytes_per_s\"V\n\nStateBytes\x12\x17\n\x0fparameter_bytes\x18\x01 \x01(\x03\x12\x16\n\x0egradient_bytes\x18\x02 \x01(\x03\x12\x17\n\x0foptimizer_bytes\x18\x03 \x01(\x03\"-\n\x04Unit\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x17\n\x0fparameter_count\x18\x02 \x01(\x03\"T\n\x08\x44ocument\x12,\n\x06\x66ormat\x18\x01 \x01(\x0e\x32\x1c.haversack.v1.DocumentFormat\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0c\n\x04text\x18\x03 \x01(\t\"I\n\x11WorkloadReference\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x65ntry_point\x18\x02 \x01(\t\x12\x11\n\targs_json\x18\x03 \x01(\t\"\xb8\x01\n\x0bMeasurement\x12\r\n\x05phase\x18\x01 \x01(\t\x12\x0c\n\x04rank\x18\x02 \x01(\x03\x12\x1c\n\x0f\x61llocated_bytes\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x1b\n\x0ereserved_bytes\x18\x04 \x01(\x03H\x01\x88\x01\x01\x12\x19\n\x0ctokens_per_s\x18\x05 \x01(\x01H\x02\x88\x01\x01\x42\x12\n\x10_allocated_bytesB\x11\n\x0f_reserved_bytesB\x0f\n\r_tokens_per_s\";\n\x06\x41\x64vice\x12\x0e\n\x06\x63hange\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65lta_bytes\x18\x02 \x01(\x03\x12\x0c\n\x04\x63ost\x18\x03 \x01(\t*o\n\x05\x42\x61sis\x12\x15\n\x11\x42\x41SIS_UNSPECIFIED\x10\x00\x12\x12\n\x0e\x42\x41SIS_ANALYTIC\x10\x01\x12\x12\n\x0e\x42\x41SIS_PROFILED\x10\x02\x12\x13\n\x0f\x42\x41SIS_SIMULATED\x10\x03\x12\x12\n\x0e\x42\x41SIS_MEASURED\x10\x04*X\n\tBytesKind\x12\x1a\n\x16\x42YTES_KIND_UNSPECIFIED\x10\x00\x12\x18\n\x14\x42YTES_KIND_ALLOCATED\x10\x01\x12\x15\n\x11\x42YTES_KIND_DEVICE\x10\x02*\x8f\x01\n\tPrecision\x12\x19\n\x15PRECISION_UNSPECIFIED\x10\x00\x12\x1e\n\x1aPRECISION_BF16_FP32_MASTER\x10\x01\x12\x1f\n\x1bPRECISION_FP32_BF16_COMPUTE\x10\x02\x12\x12\n\x0ePRECISION_FP32\x10\x03\x12\x12\n\x0ePRECISION_BF16\x10\x04*\x87\x01\n\tOptimizer\x12\x19\n\x15OPTIMIZER_UNSPECIFIED\x10\x00\x12\x13\n\x0fOPTIMIZER_ADAMW\x10\x01\x12\x1b\n\x17OPTIMIZER_ADAMW_FOREACH\x10\x02\x12\x11\n\rOPTIMIZER_SGD\x10\x03\x12\x1a\n\x16OPTIMIZER_SGD_MOMENTUM\x10\x04*P\n\tAttention\x12\x19\n\x15\x41TTENTION_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x41TTENTION_FLASH\x10\x01\x12\x13\n\x0f\x41TTENTION_EAGER\x10\x02*N\n\tRecompute\x12\x19\n\x15RECOMPUTE_UNSPECIFIED\x10\x00\x12\x12\n\x0eRECOMPUTE_NONE\x10\x01\x12\x12\n\x0eRECOMPUTE_FULL\x10\x02*\x90\x01\n\x08Sharding\x12\x18\n\x14SHARDING_UNSPECIFIED\x10\x00\x12\x17\n\x13SHARDING_REPLICATED\x10\x01\x12\x13\n\x0fSHARDING_ZERO_1\x10\x02\x12\x13\n\x0fSHARDING_ZERO_2\x10\x03\x12\x13\n\x0fSHARDING_ZERO_3\x10\x04\x12\x12\n\x0eSHARDING_FSDP2\x10\x05*\xac\x02\n\x0e\x44ocumentFormat\x12\x1f\n\x1b\x44OCUMENT_FORMAT_UNSPECIFIED\x10\x00\x12\x1d\n\x19\x44OCUMENT_FORMAT_HF_CONFIG\x10\x01\x12\x1d\n\x19\x44OCUMENT_FORMAT_DEEPSPEED\x10\x02\x12\x1e\n\x1a\x44OCUMENT_FORMAT_ACCELERATE\x10\x03\x12#\n\x1f\x44OCUMENT_FORMAT_TORCHTITAN_TOML\x10\x04\x12#\n\x1f\x44OCUMENT_FORMAT_TORCHTITAN_JSON\x10\x05\x12&\n\"DOCUMENT_FORMAT_MEGATRON_ARGUMENTS\x10\x06\x12)\n%DOCUMENT_FORMAT_HF_TRAINING_ARGUMENTS\x10\x07\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19haversack/v1/common.proto\x12\x0chaversack.v1\">\n\x06\x42udget\x12\r\n\x05\x62ytes\x18\x01 \x01(\x03\x12%\n\x04kind\x18\x02 \x01(\x0e\x32\x17.haversack.v1.BytesKind\"I\n\x08Interval\x12\x11\n\tlow_bytes\x18\x01 \x01(\x03\x12\x16\n\x0e\x65xpected_bytes\x18\x02 \x01(\x03\x12\x12\n\nhigh_bytes\x18\x03 \x01(\x03\",\n\x0b\x42lockAction\x12\r\n\x05\x62lock\x18\x01 \x01(\t\x12\x0e\n\x06option\x18\x02 \x01(\t\"\xa1\x03\n\x08Training\x12\x17\n\nmicrobatch\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x10\n\x03seq\x18\x02 \x01(\x03H\x01\x88\x01\x01\x12\x19\n\x0c\x61\x63\x63umulation\x18\x03 \x01(\x03H\x02\x88\x01\x01\x12*\n\tprecision\x18\x04 \x01(\x0e\x32\x17.haversack.v1.Precision\x12*\n\toptimizer\x18\x05 \x01(\x0e\x32\x17.haversack.v1.Optimizer\x12*\n\tattention\x18\x06 \x01(\x0e\x32\x17.haversack.v1.Attention\x12*\n\trecompute\x18\x07 \x01(\x0e\x32\x17.haversack.v1.Recompute\x12*\n\x07\x61\x63tions\x18\x08 \x03(\x0b\x32\x19.haversack.v1.BlockAction\x12\x14\n\x07no_sync\x18\t \x01(\x08H\x03\x88\x01\x01\x12)\n\toccasions\x18\n \x03(\x0e\x32\x16.haversack.v1.OccasionB\r\n\x0b_microbatchB\x06\n\x04_seqB\x0f\n\r_accumulationB\n\n\x08_no_sync\"\xde\x04\n\x0bParallelism\x12\x17\n\nworld_size\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x19\n\x0c\x64p_replicate\x18\x02 \x01(\x03H\x01\x88\x01\x01\x12\x15\n\x08\x64p_shard\x18\x03 \x01(\x03H\x02\x88\x01\x01\x12\x0f\n\x02tp\x18\x04 \x01(\x03H\x03\x88\x01\x01\x12\x0f\n\x02pp\x18\x05 \x01(\x03H\x04\x88\x01\x01\x12\x0f\n\x02\x63p\x18\x06 \x01(\x03H\x05\x88\x01\x01\x12\x0f\n\x02\x65p\x18\x07 \x01(\x03H\x06\x88\x01\x01\x12\x1e\n\x11sequence_parallel\x18\x08 \x01(\x08H\x07\x88\x01\x01\x12(\n\x08sharding\x18\t \x01(\x0e\x32\x16.haversack.v1.Sharding\x12\x1b\n\x0eprefetch_units\x18\n \x01(\x03H\x08\x88\x01\x01\x12#\n\x16reduce_bucket_elements\x18\x0b \x01(\x03H\t\x88\x01\x01\x12\"\n\x15reshard_after_forward\x18\x0c \x01(\x08H\n\x88\x01\x01\x12\x39\n\x11pipeline_schedule\x18\r \x01(\x0e\x32\x1e.haversack.v1.PipelineSchedule\x12\x1b\n\x0evirtual_stages\x18\x0e \x01(\x03H\x0b\x88\x01\x01\x42\r\n\x0b_world_sizeB\x0f\n\r_dp_replicateB\x0b\n\t_dp_shardB\x05\n\x03_tpB\x05\n\x03_ppB\x05\n\x03_cpB\x05\n\x03_epB\x14\n\x12_sequence_parallelB\x11\n\x0f_prefetch_unitsB\x19\n\x17_reduce_bucket_elementsB\x18\n\x16_reshard_after_forwardB\x11\n\x0f_virtual_stages\"\x96\x01\n\x06\x44\x65vice\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x19\n\x0cmemory_bytes\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x18\n\x0b\x66lops_per_s\x18\x03 \x01(\x03H\x01\x88\x01\x01\x12\x18\n\x0b\x62ytes_per_s\x18\x04 \x01(\x03H\x02\x88\x01\x01\x42\x0f\n\r_memory_bytesB\x0e\n\x0c_flops_per_sB\x0e\n\x0c_bytes_per_s\"V\n\nStateBytes\x12\x17\n\x0fparameter_bytes\x18\x01 \x01(\x03\x12\x16\n\x0egradient_bytes\x18\x02 \x01(\x03\x12\x17\n\x0foptimizer_bytes\x18\x03 \x01(\x03\"-\n\x04Unit\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x17\n\x0fparameter_count\x18\x02 \x01(\x03\"T\n\x08\x44ocument\x12,\n\x06\x66ormat\x18\x01 \x01(\x0e\x32\x1c.haversack.v1.DocumentFormat\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0c\n\x04text\x18\x03 \x01(\t\"I\n\x11WorkloadReference\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x65ntry_point\x18\x02 \x01(\t\x12\x11\n\targs_json\x18\x03 \x01(\t\"\xb8\x01\n\x0bMeasurement\x12\r\n\x05phase\x18\x01 \x01(\t\x12\x0c\n\x04rank\x18\x02 \x01(\x03\x12\x1c\n\x0f\x61llocated_bytes\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x1b\n\x0ereserved_bytes\x18\x04 \x01(\x03H\x01\x88\x01\x01\x12\x19\n\x0ctokens_per_s\x18\x05 \x01(\x01H\x02\x88\x01\x01\x42\x12\n\x10_allocated_bytesB\x11\n\x0f_reserved_bytesB\x0f\n\r_tokens_per_s\";\n\x06\x41\x64vice\x12\x0e\n\x06\x63hange\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65lta_bytes\x18\x02 \x01(\x03\x12\x0c\n\x04\x63ost\x18\x03 \x01(\t*o\n\x05\x42\x61sis\x12\x15\n\x11\x42\x41SIS_UNSPECIFIED\x10\x00\x12\x12\n\x0e\x42\x41SIS_ANALYTIC\x10\x01\x12\x12\n\x0e\x42\x41SIS_PROFILED\x10\x02\x12\x13\n\x0f\x42\x41SIS_SIMULATED\x10\x03\x12\x12\n\x0e\x42\x41SIS_MEASURED\x10\x04*X\n\tBytesKind\x12\x1a\n\x16\x42YTES_KIND_UNSPECIFIED\x10\x00\x12\x18\n\x14\x42YTES_KIND_ALLOCATED\x10\x01\x12\x15\n\x11\x42YTES_KIND_DEVICE\x10\x02*\x8f\x01\n\tPrecision\x12\x19\n\x15PRECISION_UNSPECIFIED\x10\x00\x12\x1e\n\x1aPRECISION_BF16_FP32_MASTER\x10\x01\x12\x1f\n\x1bPRECISION_FP32_BF16_COMPUTE\x10\x02\x12\x12\n\x0ePRECISION_FP32\x10\x03\x12\x12\n\x0ePRECISION_BF16\x10\x04*\x87\x01\n\tOptimizer\x12\x19\n\x15OPTIMIZER_UNSPECIFIED\x10\x00\x12\x13\n\x0fOPTIMIZER_ADAMW\x10\x01\x12\x1b\n\x17OPTIMIZER_ADAMW_FOREACH\x10\x02\x12\x11\n\rOPTIMIZER_SGD\x10\x03\x12\x1a\n\x16OPTIMIZER_SGD_MOMENTUM\x10\x04*P\n\tAttention\x12\x19\n\x15\x41TTENTION_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x41TTENTION_FLASH\x10\x01\x12\x13\n\x0f\x41TTENTION_EAGER\x10\x02*g\n\tRecompute\x12\x19\n\x15RECOMPUTE_UNSPECIFIED\x10\x00\x12\x12\n\x0eRECOMPUTE_NONE\x10\x01\x12\x12\n\x0eRECOMPUTE_FULL\x10\x02\x12\x17\n\x13RECOMPUTE_SELECTIVE\x10\x03*h\n\x08Occasion\x12\x18\n\x14OCCASION_UNSPECIFIED\x10\x00\x12\x17\n\x13OCCASION_EVALUATION\x10\x01\x12\x13\n\x0fOCCASION_SAVING\x10\x02\x12\x14\n\x10OCCASION_LOADING\x10\x03*\x90\x01\n\x08Sharding\x12\x18\n\x14SHARDING_UNSPECIFIED\x10\x00\x12\x17\n\x13SHARDING_REPLICATED\x10\x01\x12\x13\n\x0fSHARDING_ZERO_1\x10\x02\x12\x13\n\x0fSHARDING_ZERO_2\x10\x03\x12\x13\n\x0fSHARDING_ZERO_3\x10\x04\x12\x12\n\x0eSHARDING_FSDP2\x10\x05*{\n\x10PipelineSchedule\x12!\n\x1dPIPELINE_SCHEDULE_UNSPECIFIED\x10\x00\x12!\n\x1dPIPELINE_SCHEDULE_ONE_F_ONE_B\x10\x01\x12!\n\x1dPIPELINE_SCHEDULE_INTERLEAVED\x10\x02*\xac\x02\n\x0e\x44ocumentFormat\x12\x1f\n\x1b\x44OCUMENT_FORMAT_UNSPECIFIED\x10\x00\x12\x1d\n\x19\x44OCUMENT_FORMAT_HF_CONFIG\x10\x01\x12\x1d\n\x19\x44OCUMENT_FORMAT_DEEPSPEED\x10\x02\x12\x1e\n\x1a\x44OCUMENT_FORMAT_ACCELERATE\x10\x03\x12#\n\x1f\x44OCUMENT_FORMAT_TORCHTITAN_TOML\x10\x04\x12#\n\x1f\x44OCUMENT_FORMAT_TORCHTITAN_JSON\x10\x05\x12&\n\"DOCUMENT_FORMAT_MEGATRON_ARGUMENTS\x10\x06\x12)\n%DOCUMENT_FORMAT_HF_TRAINING_ARGUMENTS\x10\x07\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'haversack.v1.common_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_BASIS']._serialized_start=1681
-  _globals['_BASIS']._serialized_end=1792
-  _globals['_BYTESKIND']._serialized_start=1794
-  _globals['_BYTESKIND']._serialized_end=1882
-  _globals['_PRECISION']._serialized_start=1885
-  _globals['_PRECISION']._serialized_end=2028
-  _globals['_OPTIMIZER']._serialized_start=2031
-  _globals['_OPTIMIZER']._serialized_end=2166
-  _globals['_ATTENTION']._serialized_start=2168
-  _globals['_ATTENTION']._serialized_end=2248
-  _globals['_RECOMPUTE']._serialized_start=2250
-  _globals['_RECOMPUTE']._serialized_end=2328
-  _globals['_SHARDING']._serialized_start=2331
-  _globals['_SHARDING']._serialized_end=2475
-  _globals['_DOCUMENTFORMAT']._serialized_start=2478
-  _globals['_DOCUMENTFORMAT']._serialized_end=2778
+  _globals['_BASIS']._serialized_start=1954
+  _globals['_BASIS']._serialized_end=2065
+  _globals['_BYTESKIND']._serialized_start=2067
+  _globals['_BYTESKIND']._serialized_end=2155
+  _globals['_PRECISION']._serialized_start=2158
+  _globals['_PRECISION']._serialized_end=2301
+  _globals['_OPTIMIZER']._serialized_start=2304
+  _globals['_OPTIMIZER']._serialized_end=2439
+  _globals['_ATTENTION']._serialized_start=2441
+  _globals['_ATTENTION']._serialized_end=2521
+  _globals['_RECOMPUTE']._serialized_start=2523
+  _globals['_RECOMPUTE']._serialized_end=2626
+  _globals['_OCCASION']._serialized_start=2628
+  _globals['_OCCASION']._serialized_end=2732
+  _globals['_SHARDING']._serialized_start=2735
+  _globals['_SHARDING']._serialized_end=2879
+  _globals['_PIPELINESCHEDULE']._serialized_start=2881
+  _globals['_PIPELINESCHEDULE']._serialized_end=3004
+  _globals['_DOCUMENTFORMAT']._serialized_start=3007
+  _globals['_DOCUMENTFORMAT']._serialized_end=3307
   _globals['_BUDGET']._serialized_start=43
   _globals['_BUDGET']._serialized_end=105
   _globals['_INTERVAL']._serialized_start=107
@@ -54,21 +58,21 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_BLOCKACTION']._serialized_start=182
   _globals['_BLOCKACTION']._serialized_end=226
   _globals['_TRAINING']._serialized_start=229
-  _globals['_TRAINING']._serialized_end=569
-  _globals['_PARALLELISM']._serialized_start=572
-  _globals['_PARALLELISM']._serialized_end=982
-  _globals['_DEVICE']._serialized_start=985
-  _globals['_DEVICE']._serialized_end=1135
-  _globals['_STATEBYTES']._serialized_start=1137
-  _globals['_STATEBYTES']._serialized_end=1223
-  _globals['_UNIT']._serialized_start=1225
-  _globals['_UNIT']._serialized_end=1270
-  _globals['_DOCUMENT']._serialized_start=1272
-  _globals['_DOCUMENT']._serialized_end=1356
-  _globals['_WORKLOADREFERENCE']._serialized_start=1358
-  _globals['_WORKLOADREFERENCE']._serialized_end=1431
-  _globals['_MEASUREMENT']._serialized_start=1434
-  _globals['_MEASUREMENT']._serialized_end=1618
-  _globals['_ADVICE']._serialized_start=1620
-  _globals['_ADVICE']._serialized_end=1679
+  _globals['_TRAINING']._serialized_end=646
+  _globals['_PARALLELISM']._serialized_start=649
+  _globals['_PARALLELISM']._serialized_end=1255
+  _globals['_DEVICE']._serialized_start=1258
+  _globals['_DEVICE']._serialized_end=1408
+  _globals['_STATEBYTES']._serialized_start=1410
+  _globals['_STATEBYTES']._serialized_end=1496
+  _globals['_UNIT']._serialized_start=1498
+  _globals['_UNIT']._serialized_end=1543
+  _globals['_DOCUMENT']._serialized_start=1545
+  _globals['_DOCUMENT']._serialized_end=1629
+  _globals['_WORKLOADREFERENCE']._serialized_start=1631
+  _globals['_WORKLOADREFERENCE']._serialized_end=1704
+  _globals['_MEASUREMENT']._serialized_start=1707
+  _globals['_MEASUREMENT']._serialized_end=1891
+  _globals['_ADVICE']._serialized_start=1893
+  _globals['_ADVICE']._serialized_end=1952
 # @@protoc_insertion_point(module_scope)

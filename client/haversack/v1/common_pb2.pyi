@@ -179,6 +179,8 @@ class _RecomputeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Recompute.V
     """Every block saves its activations."""
     RECOMPUTE_FULL: _Recompute.ValueType  # 2
     """Every layer keeps its input only and runs its forward again (activation checkpointing of each layer)."""
+    RECOMPUTE_SELECTIVE: _Recompute.ValueType  # 3
+    """Every layer recomputes the core of its attention only. Not modelled yet."""
 
 class Recompute(_Recompute, metaclass=_RecomputeEnumTypeWrapper):
     """What is recomputed in backward."""
@@ -189,7 +191,37 @@ RECOMPUTE_NONE: Recompute.ValueType  # 1
 """Every block saves its activations."""
 RECOMPUTE_FULL: Recompute.ValueType  # 2
 """Every layer keeps its input only and runs its forward again (activation checkpointing of each layer)."""
+RECOMPUTE_SELECTIVE: Recompute.ValueType  # 3
+"""Every layer recomputes the core of its attention only. Not modelled yet."""
 Global___Recompute: _TypeAlias = Recompute  # noqa: Y015
+
+class _Occasion:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _OccasionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Occasion.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    OCCASION_UNSPECIFIED: _Occasion.ValueType  # 0
+    """Refused: say what."""
+    OCCASION_EVALUATION: _Occasion.ValueType  # 1
+    """Evaluation, without gradients."""
+    OCCASION_SAVING: _Occasion.ValueType  # 2
+    """Saving a training checkpoint to disk."""
+    OCCASION_LOADING: _Occasion.ValueType  # 3
+    """Loading a training checkpoint from disk."""
+
+class Occasion(_Occasion, metaclass=_OccasionEnumTypeWrapper):
+    """Something a job does beside training steps."""
+
+OCCASION_UNSPECIFIED: Occasion.ValueType  # 0
+"""Refused: say what."""
+OCCASION_EVALUATION: Occasion.ValueType  # 1
+"""Evaluation, without gradients."""
+OCCASION_SAVING: Occasion.ValueType  # 2
+"""Saving a training checkpoint to disk."""
+OCCASION_LOADING: Occasion.ValueType  # 3
+"""Loading a training checkpoint from disk."""
+Global___Occasion: _TypeAlias = Occasion  # noqa: Y015
 
 class _Sharding:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -226,6 +258,30 @@ SHARDING_ZERO_3: Sharding.ValueType  # 4
 SHARDING_FSDP2: Sharding.ValueType  # 5
 """fully_shard of PyTorch: each parameter sharded on its first dimension, one unit gathered at a time."""
 Global___Sharding: _TypeAlias = Sharding  # noqa: Y015
+
+class _PipelineSchedule:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PipelineScheduleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PipelineSchedule.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PIPELINE_SCHEDULE_UNSPECIFIED: _PipelineSchedule.ValueType  # 0
+    """The same as ONE_F_ONE_B."""
+    PIPELINE_SCHEDULE_ONE_F_ONE_B: _PipelineSchedule.ValueType  # 1
+    """One forward, one backward."""
+    PIPELINE_SCHEDULE_INTERLEAVED: _PipelineSchedule.ValueType  # 2
+    """1F1B over several chunks of layers on each stage."""
+
+class PipelineSchedule(_PipelineSchedule, metaclass=_PipelineScheduleEnumTypeWrapper):
+    """Order in which a pipeline stage runs its microbatches."""
+
+PIPELINE_SCHEDULE_UNSPECIFIED: PipelineSchedule.ValueType  # 0
+"""The same as ONE_F_ONE_B."""
+PIPELINE_SCHEDULE_ONE_F_ONE_B: PipelineSchedule.ValueType  # 1
+"""One forward, one backward."""
+PIPELINE_SCHEDULE_INTERLEAVED: PipelineSchedule.ValueType  # 2
+"""1F1B over several chunks of layers on each stage."""
+Global___PipelineSchedule: _TypeAlias = PipelineSchedule  # noqa: Y015
 
 class _DocumentFormat:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -367,6 +423,8 @@ class Training(_message.Message):
     ATTENTION_FIELD_NUMBER: _builtins.int
     RECOMPUTE_FIELD_NUMBER: _builtins.int
     ACTIONS_FIELD_NUMBER: _builtins.int
+    NO_SYNC_FIELD_NUMBER: _builtins.int
+    OCCASIONS_FIELD_NUMBER: _builtins.int
     microbatch: _builtins.int
     """Sequences that one forward takes on one rank; needed for activations."""
     seq: _builtins.int
@@ -381,9 +439,15 @@ class Training(_message.Message):
     """Attention kernel; FLASH if not given."""
     recompute: Global___Recompute.ValueType
     """What is recomputed; NONE if not given. Not together with actions."""
+    no_sync: _builtins.bool
+    """Whether gradients stay unsharded until the last microbatch (no_sync). Not modelled yet."""
     @_builtins.property
     def actions(self) -> _containers.RepeatedCompositeFieldContainer[Global___BlockAction]:
         """One action for each block that does not save; blocks that are not named save."""
+
+    @_builtins.property
+    def occasions(self) -> _containers.RepeatedScalarFieldContainer[Global___Occasion.ValueType]:
+        """What else the job does between steps, and holds memory for. Not modelled yet."""
 
     def __init__(
         self,
@@ -396,21 +460,27 @@ class Training(_message.Message):
         attention: Global___Attention.ValueType = ...,
         recompute: Global___Recompute.ValueType = ...,
         actions: _abc.Iterable[Global___BlockAction] | None = ...,
+        no_sync: _builtins.bool | None = ...,
+        occasions: _abc.Iterable[Global___Occasion.ValueType] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_accumulation", b"_accumulation", "_microbatch", b"_microbatch", "_seq", b"_seq", "accumulation", b"accumulation", "microbatch", b"microbatch", "seq", b"seq"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_accumulation", b"_accumulation", "_microbatch", b"_microbatch", "_no_sync", b"_no_sync", "_seq", b"_seq", "accumulation", b"accumulation", "microbatch", b"microbatch", "no_sync", b"no_sync", "seq", b"seq"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_accumulation", b"_accumulation", "_microbatch", b"_microbatch", "_seq", b"_seq", "accumulation", b"accumulation", "actions", b"actions", "attention", b"attention", "microbatch", b"microbatch", "optimizer", b"optimizer", "precision", b"precision", "recompute", b"recompute", "seq", b"seq"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_accumulation", b"_accumulation", "_microbatch", b"_microbatch", "_no_sync", b"_no_sync", "_seq", b"_seq", "accumulation", b"accumulation", "actions", b"actions", "attention", b"attention", "microbatch", b"microbatch", "no_sync", b"no_sync", "occasions", b"occasions", "optimizer", b"optimizer", "precision", b"precision", "recompute", b"recompute", "seq", b"seq"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__accumulation: _TypeAlias = _typing.Literal["accumulation"]  # noqa: Y015
     _WhichOneofArgType__accumulation: _TypeAlias = _typing.Literal["_accumulation", b"_accumulation"]  # noqa: Y015
     _WhichOneofReturnType__microbatch: _TypeAlias = _typing.Literal["microbatch"]  # noqa: Y015
     _WhichOneofArgType__microbatch: _TypeAlias = _typing.Literal["_microbatch", b"_microbatch"]  # noqa: Y015
+    _WhichOneofReturnType__no_sync: _TypeAlias = _typing.Literal["no_sync"]  # noqa: Y015
+    _WhichOneofArgType__no_sync: _TypeAlias = _typing.Literal["_no_sync", b"_no_sync"]  # noqa: Y015
     _WhichOneofReturnType__seq: _TypeAlias = _typing.Literal["seq"]  # noqa: Y015
     _WhichOneofArgType__seq: _TypeAlias = _typing.Literal["_seq", b"_seq"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__accumulation) -> _WhichOneofReturnType__accumulation | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__microbatch) -> _WhichOneofReturnType__microbatch | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__no_sync) -> _WhichOneofReturnType__no_sync | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__seq) -> _WhichOneofReturnType__seq | None: ...
 
@@ -436,6 +506,9 @@ class Parallelism(_message.Message):
     SHARDING_FIELD_NUMBER: _builtins.int
     PREFETCH_UNITS_FIELD_NUMBER: _builtins.int
     REDUCE_BUCKET_ELEMENTS_FIELD_NUMBER: _builtins.int
+    RESHARD_AFTER_FORWARD_FIELD_NUMBER: _builtins.int
+    PIPELINE_SCHEDULE_FIELD_NUMBER: _builtins.int
+    VIRTUAL_STAGES_FIELD_NUMBER: _builtins.int
     world_size: _builtins.int
     """Number of ranks, one device each; 1 if not given."""
     dp_replicate: _builtins.int
@@ -451,13 +524,19 @@ class Parallelism(_message.Message):
     ep: _builtins.int
     """Degree of expert parallelism; 1 if not given."""
     sequence_parallel: _builtins.bool
-    """Whether norms and residuals are split over the tensor-parallel ranks too."""
+    """Whether norms and residuals are split over the tensor-parallel ranks too; false if not given."""
     sharding: Global___Sharding.ValueType
     """What is sharded over the dp_shard ranks."""
     prefetch_units: _builtins.int
     """Units gathered ahead of the one that runs; 1 if not given, 0 for the subject units."""
     reduce_bucket_elements: _builtins.int
     """Elements of a reduce bucket under ZeRO 1 and 2; 500,000,000 if not given."""
+    reshard_after_forward: _builtins.bool
+    """Whether units are freed after their forward; true if not given. False is not modelled yet."""
+    pipeline_schedule: Global___PipelineSchedule.ValueType
+    """Order of microbatches on a pipeline; 1F1B if not given. Not modelled yet."""
+    virtual_stages: _builtins.int
+    """Chunks of layers on each pipeline stage under the interleaved schedule. Not modelled yet."""
     def __init__(
         self,
         *,
@@ -468,14 +547,17 @@ class Parallelism(_message.Message):
         pp: _builtins.int | None = ...,
         cp: _builtins.int | None = ...,
         ep: _builtins.int | None = ...,
-        sequence_parallel: _builtins.bool = ...,
+        sequence_parallel: _builtins.bool | None = ...,
         sharding: Global___Sharding.ValueType = ...,
         prefetch_units: _builtins.int | None = ...,
         reduce_bucket_elements: _builtins.int | None = ...,
+        reshard_after_forward: _builtins.bool | None = ...,
+        pipeline_schedule: Global___PipelineSchedule.ValueType = ...,
+        virtual_stages: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_cp", b"_cp", "_dp_replicate", b"_dp_replicate", "_dp_shard", b"_dp_shard", "_ep", b"_ep", "_pp", b"_pp", "_prefetch_units", b"_prefetch_units", "_reduce_bucket_elements", b"_reduce_bucket_elements", "_tp", b"_tp", "_world_size", b"_world_size", "cp", b"cp", "dp_replicate", b"dp_replicate", "dp_shard", b"dp_shard", "ep", b"ep", "pp", b"pp", "prefetch_units", b"prefetch_units", "reduce_bucket_elements", b"reduce_bucket_elements", "tp", b"tp", "world_size", b"world_size"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_cp", b"_cp", "_dp_replicate", b"_dp_replicate", "_dp_shard", b"_dp_shard", "_ep", b"_ep", "_pp", b"_pp", "_prefetch_units", b"_prefetch_units", "_reduce_bucket_elements", b"_reduce_bucket_elements", "_reshard_after_forward", b"_reshard_after_forward", "_sequence_parallel", b"_sequence_parallel", "_tp", b"_tp", "_virtual_stages", b"_virtual_stages", "_world_size", b"_world_size", "cp", b"cp", "dp_replicate", b"dp_replicate", "dp_shard", b"dp_shard", "ep", b"ep", "pp", b"pp", "prefetch_units", b"prefetch_units", "reduce_bucket_elements", b"reduce_bucket_elements", "reshard_after_forward", b"reshard_after_forward", "sequence_parallel", b"sequence_parallel", "tp", b"tp", "virtual_stages", b"virtual_stages", "world_size", b"world_size"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cp", b"_cp", "_dp_replicate", b"_dp_replicate", "_dp_shard", b"_dp_shard", "_ep", b"_ep", "_pp", b"_pp", "_prefetch_units", b"_prefetch_units", "_reduce_bucket_elements", b"_reduce_bucket_elements", "_tp", b"_tp", "_world_size", b"_world_size", "cp", b"cp", "dp_replicate", b"dp_replicate", "dp_shard", b"dp_shard", "ep", b"ep", "pp", b"pp", "prefetch_units", b"prefetch_units", "reduce_bucket_elements", b"reduce_bucket_elements", "sequence_parallel", b"sequence_parallel", "sharding", b"sharding", "tp", b"tp", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cp", b"_cp", "_dp_replicate", b"_dp_replicate", "_dp_shard", b"_dp_shard", "_ep", b"_ep", "_pp", b"_pp", "_prefetch_units", b"_prefetch_units", "_reduce_bucket_elements", b"_reduce_bucket_elements", "_reshard_after_forward", b"_reshard_after_forward", "_sequence_parallel", b"_sequence_parallel", "_tp", b"_tp", "_virtual_stages", b"_virtual_stages", "_world_size", b"_world_size", "cp", b"cp", "dp_replicate", b"dp_replicate", "dp_shard", b"dp_shard", "ep", b"ep", "pipeline_schedule", b"pipeline_schedule", "pp", b"pp", "prefetch_units", b"prefetch_units", "reduce_bucket_elements", b"reduce_bucket_elements", "reshard_after_forward", b"reshard_after_forward", "sequence_parallel", b"sequence_parallel", "sharding", b"sharding", "tp", b"tp", "virtual_stages", b"virtual_stages", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__cp: _TypeAlias = _typing.Literal["cp"]  # noqa: Y015
     _WhichOneofArgType__cp: _TypeAlias = _typing.Literal["_cp", b"_cp"]  # noqa: Y015
@@ -491,8 +573,14 @@ class Parallelism(_message.Message):
     _WhichOneofArgType__prefetch_units: _TypeAlias = _typing.Literal["_prefetch_units", b"_prefetch_units"]  # noqa: Y015
     _WhichOneofReturnType__reduce_bucket_elements: _TypeAlias = _typing.Literal["reduce_bucket_elements"]  # noqa: Y015
     _WhichOneofArgType__reduce_bucket_elements: _TypeAlias = _typing.Literal["_reduce_bucket_elements", b"_reduce_bucket_elements"]  # noqa: Y015
+    _WhichOneofReturnType__reshard_after_forward: _TypeAlias = _typing.Literal["reshard_after_forward"]  # noqa: Y015
+    _WhichOneofArgType__reshard_after_forward: _TypeAlias = _typing.Literal["_reshard_after_forward", b"_reshard_after_forward"]  # noqa: Y015
+    _WhichOneofReturnType__sequence_parallel: _TypeAlias = _typing.Literal["sequence_parallel"]  # noqa: Y015
+    _WhichOneofArgType__sequence_parallel: _TypeAlias = _typing.Literal["_sequence_parallel", b"_sequence_parallel"]  # noqa: Y015
     _WhichOneofReturnType__tp: _TypeAlias = _typing.Literal["tp"]  # noqa: Y015
     _WhichOneofArgType__tp: _TypeAlias = _typing.Literal["_tp", b"_tp"]  # noqa: Y015
+    _WhichOneofReturnType__virtual_stages: _TypeAlias = _typing.Literal["virtual_stages"]  # noqa: Y015
+    _WhichOneofArgType__virtual_stages: _TypeAlias = _typing.Literal["_virtual_stages", b"_virtual_stages"]  # noqa: Y015
     _WhichOneofReturnType__world_size: _TypeAlias = _typing.Literal["world_size"]  # noqa: Y015
     _WhichOneofArgType__world_size: _TypeAlias = _typing.Literal["_world_size", b"_world_size"]  # noqa: Y015
     @_typing.overload
@@ -510,7 +598,13 @@ class Parallelism(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__reduce_bucket_elements) -> _WhichOneofReturnType__reduce_bucket_elements | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__reshard_after_forward) -> _WhichOneofReturnType__reshard_after_forward | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__sequence_parallel) -> _WhichOneofReturnType__sequence_parallel | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__tp) -> _WhichOneofReturnType__tp | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__virtual_stages) -> _WhichOneofReturnType__virtual_stages | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__world_size) -> _WhichOneofReturnType__world_size | None: ...
 

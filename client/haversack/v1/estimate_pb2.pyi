@@ -501,6 +501,8 @@ class WhatIfAnswer(_message.Message):
     PEAK_FIELD_NUMBER: _builtins.int
     PEAK_PHASE_FIELD_NUMBER: _builtins.int
     DELTA_BYTES_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    NOT_MODELLED_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the variation."""
     verdict: Global___EstimateVerdict.ValueType
@@ -510,10 +512,18 @@ class WhatIfAnswer(_message.Message):
     peak_phase: _builtins.str
     """Phase of the peak."""
     delta_bytes: _builtins.int
-    """Expected allocated peak, less that of the request itself."""
+    """Expected allocated peak, less that of the request itself; of the steady bytes where neither has a
+    peak. Absent where the two cannot be compared.
+    """
+    reason: _builtins.str
+    """Why, in a sentence."""
     @_builtins.property
     def peak(self) -> Global___Peak:
         """Its peak."""
+
+    @_builtins.property
+    def not_modelled(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What its figures leave out."""
 
     def __init__(
         self,
@@ -523,13 +533,17 @@ class WhatIfAnswer(_message.Message):
         reason_code: Global___ReasonCode.ValueType = ...,
         peak: Global___Peak | None = ...,
         peak_phase: _builtins.str = ...,
-        delta_bytes: _builtins.int = ...,
+        delta_bytes: _builtins.int | None = ...,
+        reason: _builtins.str = ...,
+        not_modelled: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["peak", b"peak"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_delta_bytes", b"_delta_bytes", "delta_bytes", b"delta_bytes", "peak", b"peak"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["delta_bytes", b"delta_bytes", "name", b"name", "peak", b"peak", "peak_phase", b"peak_phase", "reason_code", b"reason_code", "verdict", b"verdict"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_delta_bytes", b"_delta_bytes", "delta_bytes", b"delta_bytes", "name", b"name", "not_modelled", b"not_modelled", "peak", b"peak", "peak_phase", b"peak_phase", "reason", b"reason", "reason_code", b"reason_code", "verdict", b"verdict"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__delta_bytes: _TypeAlias = _typing.Literal["delta_bytes"]  # noqa: Y015
+    _WhichOneofArgType__delta_bytes: _TypeAlias = _typing.Literal["_delta_bytes", b"_delta_bytes"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__delta_bytes) -> _WhichOneofReturnType__delta_bytes | None: ...
 
 Global___WhatIfAnswer: _TypeAlias = WhatIfAnswer  # noqa: Y015
 

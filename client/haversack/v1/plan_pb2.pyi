@@ -107,6 +107,9 @@ class PlanRequest(_message.Message):
     FIT_EXPECTED_FIELD_NUMBER: _builtins.int
     FRONTIER_POINTS_FIELD_NUMBER: _builtins.int
     STATE_LIMIT_FIELD_NUMBER: _builtins.int
+    CONSTRAINTS_FIELD_NUMBER: _builtins.int
+    MEASUREMENTS_FIELD_NUMBER: _builtins.int
+    WHAT_IFS_FIELD_NUMBER: _builtins.int
     parameter_count: _builtins.int
     """Not answered for a plan, as state_bytes."""
     kernel_profile: _builtins.str
@@ -161,6 +164,18 @@ class PlanRequest(_message.Message):
     def recompute_candidates(self) -> Global___RecomputeCandidates:
         """Subject: the mirror form, everything saved at first and some of it freed."""
 
+    @_builtins.property
+    def constraints(self) -> Global___PlanConstraints:
+        """What a model's plan must and must not do."""
+
+    @_builtins.property
+    def measurements(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Measurement]:
+        """Figures of real runs, to compare with."""
+
+    @_builtins.property
+    def what_ifs(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlanWhatIf]:
+        """Variations to plan in the same call."""
+
     def __init__(
         self,
         *,
@@ -180,10 +195,13 @@ class PlanRequest(_message.Message):
         fit_expected: _builtins.bool = ...,
         frontier_points: _builtins.int | None = ...,
         state_limit: _builtins.int | None = ...,
+        constraints: Global___PlanConstraints | None = ...,
+        measurements: _abc.Iterable[_common_pb2.Measurement] | None = ...,
+        what_ifs: _abc.Iterable[Global___PlanWhatIf] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_frontier_points", b"_frontier_points", "_parameter_count", b"_parameter_count", "_state_limit", b"_state_limit", "budget", b"budget", "candidates", b"candidates", "device", b"device", "frontier_points", b"frontier_points", "parallelism", b"parallelism", "parameter_count", b"parameter_count", "profile", b"profile", "recompute_candidates", b"recompute_candidates", "state_bytes", b"state_bytes", "state_limit", b"state_limit", "training", b"training", "workload", b"workload"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_frontier_points", b"_frontier_points", "_parameter_count", b"_parameter_count", "_state_limit", b"_state_limit", "budget", b"budget", "candidates", b"candidates", "constraints", b"constraints", "device", b"device", "frontier_points", b"frontier_points", "parallelism", b"parallelism", "parameter_count", b"parameter_count", "profile", b"profile", "recompute_candidates", b"recompute_candidates", "state_bytes", b"state_bytes", "state_limit", b"state_limit", "training", b"training", "workload", b"workload"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_frontier_points", b"_frontier_points", "_parameter_count", b"_parameter_count", "_state_limit", b"_state_limit", "budget", b"budget", "candidates", b"candidates", "device", b"device", "documents", b"documents", "fit_expected", b"fit_expected", "frontier_points", b"frontier_points", "kernel_profile", b"kernel_profile", "parallelism", b"parallelism", "parameter_count", b"parameter_count", "profile", b"profile", "recompute_candidates", b"recompute_candidates", "state_bytes", b"state_bytes", "state_limit", b"state_limit", "training", b"training", "units", b"units", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_frontier_points", b"_frontier_points", "_parameter_count", b"_parameter_count", "_state_limit", b"_state_limit", "budget", b"budget", "candidates", b"candidates", "constraints", b"constraints", "device", b"device", "documents", b"documents", "fit_expected", b"fit_expected", "frontier_points", b"frontier_points", "kernel_profile", b"kernel_profile", "measurements", b"measurements", "parallelism", b"parallelism", "parameter_count", b"parameter_count", "profile", b"profile", "recompute_candidates", b"recompute_candidates", "state_bytes", b"state_bytes", "state_limit", b"state_limit", "training", b"training", "units", b"units", "what_ifs", b"what_ifs", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__frontier_points: _TypeAlias = _typing.Literal["frontier_points"]  # noqa: Y015
     _WhichOneofArgType__frontier_points: _TypeAlias = _typing.Literal["_frontier_points", b"_frontier_points"]  # noqa: Y015
@@ -199,6 +217,166 @@ class PlanRequest(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__state_limit) -> _WhichOneofReturnType__state_limit | None: ...
 
 Global___PlanRequest: _TypeAlias = PlanRequest  # noqa: Y015
+
+@_typing.final
+class PlanConstraints(_message.Message):
+    """What a model's plan must and must not do."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MUST_SAVE_FIELD_NUMBER: _builtins.int
+    MUST_RECOMPUTE_FIELD_NUMBER: _builtins.int
+    EQUAL_TREATMENT_FIELD_NUMBER: _builtins.int
+    equal_treatment: _builtins.bool
+    """Treat equal blocks alike. Not answered yet."""
+    @_builtins.property
+    def must_save(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of blocks that must save."""
+
+    @_builtins.property
+    def must_recompute(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of blocks that must be recomputed."""
+
+    def __init__(
+        self,
+        *,
+        must_save: _abc.Iterable[_builtins.str] | None = ...,
+        must_recompute: _abc.Iterable[_builtins.str] | None = ...,
+        equal_treatment: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["equal_treatment", b"equal_treatment", "must_recompute", b"must_recompute", "must_save", b"must_save"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlanConstraints: _TypeAlias = PlanConstraints  # noqa: Y015
+
+@_typing.final
+class PlanWhatIf(_message.Message):
+    """A variation of the request: what is set here replaces the request's own."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    TRAINING_FIELD_NUMBER: _builtins.int
+    PARALLELISM_FIELD_NUMBER: _builtins.int
+    DEVICE_FIELD_NUMBER: _builtins.int
+    BUDGET_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name of the variation, repeated in the answer."""
+    @_builtins.property
+    def training(self) -> _common_pb2.Training:
+        """Settings that replace those of the request, field by field."""
+
+    @_builtins.property
+    def parallelism(self) -> _common_pb2.Parallelism:
+        """Degrees that replace those of the request, field by field."""
+
+    @_builtins.property
+    def device(self) -> _common_pb2.Device:
+        """Device that replaces the request's, field by field."""
+
+    @_builtins.property
+    def budget(self) -> _common_pb2.Budget:
+        """Budget that replaces the request's."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        training: _common_pb2.Training | None = ...,
+        parallelism: _common_pb2.Parallelism | None = ...,
+        device: _common_pb2.Device | None = ...,
+        budget: _common_pb2.Budget | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "device", b"device", "parallelism", b"parallelism", "training", b"training"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "device", b"device", "name", b"name", "parallelism", b"parallelism", "training", b"training"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlanWhatIf: _TypeAlias = PlanWhatIf  # noqa: Y015
+
+@_typing.final
+class PlanWhatIfAnswer(_message.Message):
+    """The answer to one variation."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    EXTRA_NS_FIELD_NUMBER: _builtins.int
+    PREDICTED_PEAK_BYTES_FIELD_NUMBER: _builtins.int
+    FLOOR_BYTES_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name of the variation."""
+    status: Global___PlanStatus.ValueType
+    """How good its plan is."""
+    extra_ns: _builtins.int
+    """Time that recomputation adds to a step."""
+    predicted_peak_bytes: _builtins.int
+    """Expected allocated peak of the planned run; absent where no plan holds the budget."""
+    floor_bytes: _builtins.int
+    """The least peak that any plan reaches."""
+    reason: _builtins.str
+    """Its answer in a sentence."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        status: Global___PlanStatus.ValueType = ...,
+        extra_ns: _builtins.int = ...,
+        predicted_peak_bytes: _builtins.int | None = ...,
+        floor_bytes: _builtins.int = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_predicted_peak_bytes", b"_predicted_peak_bytes", "predicted_peak_bytes", b"predicted_peak_bytes"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_predicted_peak_bytes", b"_predicted_peak_bytes", "extra_ns", b"extra_ns", "floor_bytes", b"floor_bytes", "name", b"name", "predicted_peak_bytes", b"predicted_peak_bytes", "reason", b"reason", "status", b"status"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__predicted_peak_bytes: _TypeAlias = _typing.Literal["predicted_peak_bytes"]  # noqa: Y015
+    _WhichOneofArgType__predicted_peak_bytes: _TypeAlias = _typing.Literal["_predicted_peak_bytes", b"_predicted_peak_bytes"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__predicted_peak_bytes) -> _WhichOneofReturnType__predicted_peak_bytes | None: ...
+
+Global___PlanWhatIfAnswer: _TypeAlias = PlanWhatIfAnswer  # noqa: Y015
+
+@_typing.final
+class Certificate(_message.Message):
+    """The planned step run as one whole, beside the prediction."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BASIS_FIELD_NUMBER: _builtins.int
+    OBSERVED_PEAK_BYTES_FIELD_NUMBER: _builtins.int
+    OBSERVED_AT_FIELD_NUMBER: _builtins.int
+    REPLANNED_FIELD_NUMBER: _builtins.int
+    basis: _common_pb2.Basis.ValueType
+    """How it was run: SIMULATED or MEASURED."""
+    observed_peak_bytes: _builtins.int
+    """Highest allocated bytes that were seen."""
+    replanned: _builtins.bool
+    """Whether the plan was made anew because the first one was above its prediction."""
+    @_builtins.property
+    def observed_at(self) -> Global___PeakAt:
+        """Where they were."""
+
+    def __init__(
+        self,
+        *,
+        basis: _common_pb2.Basis.ValueType = ...,
+        observed_peak_bytes: _builtins.int = ...,
+        observed_at: Global___PeakAt | None = ...,
+        replanned: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["observed_at", b"observed_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["basis", b"basis", "observed_at", b"observed_at", "observed_peak_bytes", b"observed_peak_bytes", "replanned", b"replanned"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Certificate: _TypeAlias = Certificate  # noqa: Y015
 
 @_typing.final
 class Candidates(_message.Message):
@@ -421,6 +599,8 @@ class PlanResponse(_message.Message):
     REQUEST_DIGEST_FIELD_NUMBER: _builtins.int
     MODEL_VERSION_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    CERTIFICATE_FIELD_NUMBER: _builtins.int
+    WHAT_IFS_FIELD_NUMBER: _builtins.int
     status: Global___PlanStatus.ValueType
     """How good the plan is."""
     total_gain: _builtins.int
@@ -491,6 +671,14 @@ class PlanResponse(_message.Message):
     def not_modelled(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """What the figures leave out."""
 
+    @_builtins.property
+    def certificate(self) -> Global___Certificate:
+        """The planned step run as one whole; absent where only the prediction is known."""
+
+    @_builtins.property
+    def what_ifs(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlanWhatIfAnswer]:
+        """Answers to the variations, in the order of the request."""
+
     def __init__(
         self,
         *,
@@ -519,10 +707,12 @@ class PlanResponse(_message.Message):
         request_digest: _builtins.str = ...,
         model_version: _builtins.str = ...,
         reason: _builtins.str = ...,
+        certificate: Global___Certificate | None = ...,
+        what_ifs: _abc.Iterable[Global___PlanWhatIfAnswer] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_extra_share", b"_extra_share", "_predicted_peak_bytes", b"_predicted_peak_bytes", "budget", b"budget", "extra_share", b"extra_share", "floor_at", b"floor_at", "peak_at", b"peak_at", "predicted_peak_bytes", b"predicted_peak_bytes"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_extra_share", b"_extra_share", "_predicted_peak_bytes", b"_predicted_peak_bytes", "budget", b"budget", "certificate", b"certificate", "extra_share", b"extra_share", "floor_at", b"floor_at", "peak_at", b"peak_at", "predicted_peak_bytes", b"predicted_peak_bytes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_extra_share", b"_extra_share", "_predicted_peak_bytes", b"_predicted_peak_bytes", "actions", b"actions", "assumptions", b"assumptions", "basis", b"basis", "budget", b"budget", "extra_ns", b"extra_ns", "extra_share", b"extra_share", "floor_at", b"floor_at", "floor_bytes", b"floor_bytes", "frontier", b"frontier", "gap", b"gap", "ignored_inputs", b"ignored_inputs", "lower_bound", b"lower_bound", "model_version", b"model_version", "not_modelled", b"not_modelled", "peak_at", b"peak_at", "predicted_peak_bytes", b"predicted_peak_bytes", "reason", b"reason", "relief", b"relief", "request_digest", b"request_digest", "rung", b"rung", "saved", b"saved", "solver", b"solver", "status", b"status", "total_gain", b"total_gain", "total_size_bytes", b"total_size_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_extra_share", b"_extra_share", "_predicted_peak_bytes", b"_predicted_peak_bytes", "actions", b"actions", "assumptions", b"assumptions", "basis", b"basis", "budget", b"budget", "certificate", b"certificate", "extra_ns", b"extra_ns", "extra_share", b"extra_share", "floor_at", b"floor_at", "floor_bytes", b"floor_bytes", "frontier", b"frontier", "gap", b"gap", "ignored_inputs", b"ignored_inputs", "lower_bound", b"lower_bound", "model_version", b"model_version", "not_modelled", b"not_modelled", "peak_at", b"peak_at", "predicted_peak_bytes", b"predicted_peak_bytes", "reason", b"reason", "relief", b"relief", "request_digest", b"request_digest", "rung", b"rung", "saved", b"saved", "solver", b"solver", "status", b"status", "total_gain", b"total_gain", "total_size_bytes", b"total_size_bytes", "what_ifs", b"what_ifs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__extra_share: _TypeAlias = _typing.Literal["extra_share"]  # noqa: Y015
     _WhichOneofArgType__extra_share: _TypeAlias = _typing.Literal["_extra_share", b"_extra_share"]  # noqa: Y015

@@ -104,6 +104,9 @@ class ProfileBlock(_message.Message):
     GRADIENT_BYTES_FIELD_NUMBER: _builtins.int
     DRAWS_RANDOM_FIELD_NUMBER: _builtins.int
     MUTATED_BUFFERS_FIELD_NUMBER: _builtins.int
+    HAS_COLLECTIVES_FIELD_NUMBER: _builtins.int
+    MUTATES_INPUTS_FIELD_NUMBER: _builtins.int
+    DATA_DEPENDENT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the module."""
     table: _builtins.int
@@ -114,6 +117,12 @@ class ProfileBlock(_message.Message):
     """Bytes of the gradients that its backward creates."""
     draws_random: _builtins.bool
     """Whether it draws random numbers."""
+    has_collectives: _builtins.bool
+    """Whether it takes part in collectives; recomputing it would repeat them."""
+    mutates_inputs: _builtins.bool
+    """Whether it changes its inputs in place."""
+    data_dependent: _builtins.bool
+    """Whether its shapes or its path depend on data; its figures then hold for the profiled data only."""
     @_builtins.property
     def mutated_buffers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of buffers that its forward changes; recomputing it would change them twice."""
@@ -127,10 +136,13 @@ class ProfileBlock(_message.Message):
         gradient_bytes: _builtins.int = ...,
         draws_random: _builtins.bool = ...,
         mutated_buffers: _abc.Iterable[_builtins.str] | None = ...,
+        has_collectives: _builtins.bool = ...,
+        mutates_inputs: _builtins.bool = ...,
+        data_dependent: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["draws_random", b"draws_random", "gradient_bytes", b"gradient_bytes", "mutated_buffers", b"mutated_buffers", "name", b"name", "parameter_bytes", b"parameter_bytes", "table", b"table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_dependent", b"data_dependent", "draws_random", b"draws_random", "gradient_bytes", b"gradient_bytes", "has_collectives", b"has_collectives", "mutated_buffers", b"mutated_buffers", "mutates_inputs", b"mutates_inputs", "name", b"name", "parameter_bytes", b"parameter_bytes", "table", b"table"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -14,16 +14,18 @@ from haversack_server.memory.changes import changes
 from haversack_server.memory.degrees import resolve
 from haversack_server.memory.margins import peak_of
 from haversack_server.memory.model_run import model_run
+from haversack_server.memory.stopping import Stop, go_on
 from haversack_server.memory.timeline import timeline
 
 MOST_GPUS = 4096
 MOST_MICROBATCH = 4096
 
 
-def advice(request: EstimateRequest, expected_bytes: int) -> tuple[Advice, ...]:
+def advice(request: EstimateRequest, expected_bytes: int, stop: Stop) -> tuple[Advice, ...]:
     """Give the changes that lower the peak, the largest saving first."""
     found = []
     for change in changes(request):
+        go_on(stop)
         try:
             delta = _expected_peak(change.run) - expected_bytes
         except InvalidRequestError:
@@ -38,7 +40,8 @@ def _expected_peak(request: EstimateRequest) -> int:
     return timeline(run.chain, run.choice(request.training)).peak.allocated_bytes
 
 
-def _fits(request: EstimateRequest, limit: Limit) -> bool:
+def _fits(request: EstimateRequest, limit: Limit, stop: Stop) -> bool:
+    go_on(stop)
     run = model_run(request)
     line = timeline(run.chain, run.choice(request.training))
     peak = peak_of(line.peak.allocated_bytes, run.profile, run.degrees)
@@ -46,14 +49,14 @@ def _fits(request: EstimateRequest, limit: Limit) -> bool:
     return judged.high_bytes <= limit.limit_bytes
 
 
-def largest_microbatch(request: EstimateRequest, limit: Limit | None) -> int | None:
+def largest_microbatch(request: EstimateRequest, limit: Limit | None, stop: Stop) -> int | None:
     """Find the largest microbatch that fits, up to 4,096; 0 if none does, None if not asked."""
     if limit is None:
         return None
 
     def fits(microbatch: int) -> bool:
         training = replace(request.training, microbatch=microbatch)
-        return _fits(replace(request, training=training), limit)
+        return _fits(replace(request, training=training), limit, stop)
 
     above = 1
     while above <= MOST_MICROBATCH and fits(above):
@@ -65,7 +68,7 @@ def largest_microbatch(request: EstimateRequest, limit: Limit | None) -> int | N
     return min(below, MOST_MICROBATCH)
 
 
-def fewest_gpus(request: EstimateRequest, limit: Limit | None) -> int | None:
+def fewest_gpus(request: EstimateRequest, limit: Limit | None, stop: Stop) -> int | None:
     """Find the fewest GPUs that fit: the ranks of tp times a power of two that shard."""
     parallelism = request.parallelism
     fixed = parallelism.dp_shard is not None or parallelism.dp_replicate is not None
@@ -74,7 +77,7 @@ def fewest_gpus(request: EstimateRequest, limit: Limit | None) -> int | None:
     ranks = resolve(replace(parallelism, world_size=None)).world_size
     while ranks <= MOST_GPUS:
         fewer = replace(parallelism, world_size=ranks)
-        if _fits(replace(request, parallelism=fewer), limit):
+        if _fits(replace(request, parallelism=fewer), limit, stop):
             return ranks
         ranks *= 2
     return None

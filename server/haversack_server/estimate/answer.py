@@ -1,18 +1,21 @@
 """Estimate's door: picks the room for the subject, and answers the variations beside it."""
 
-from dataclasses import fields, replace
-from typing import TypeVar
+from dataclasses import replace
+from functools import partial
 
 from haversack.basis import Basis
-from haversack.errors import InvalidRequestError, NotSupportedError, Violation
+from haversack.errors import NotSupportedError
 from haversack.estimate import Estimate, EstimateRequest, WhatIf, WhatIfAnswer
 from haversack.run import TrainingRun
 from haversack_server.estimate.model import estimate_model
 from haversack_server.estimate.states_only import estimate_parameter_count, estimate_state_bytes
 from haversack_server.estimate.verdict import limit_of, not_modelled
 from haversack_server.estimate.windows import estimate_units
-from haversack_server.memory.degrees import resolve, unmodelled
+from haversack_server.memory.degrees import resolve
 from haversack_server.memory.kernel_profile import load
+from haversack_server.memory.stopping import Stop, go_on, never
+from haversack_server.memory.unmodelled import unmodelled
+from haversack_server.memory.variations import overlaid, placed
 from haversack_server.memory.version import MODEL_VERSION
 
 _ANSWERS = {
@@ -22,17 +25,18 @@ _ANSWERS = {
     "documents": estimate_model,
 }
 
-Settings = TypeVar("Settings")
 
+def estimate(request: EstimateRequest, stop: Stop = never) -> Estimate:
+    """Answer a request and its variations. Pure: equal requests have equal answers.
 
-def estimate(request: EstimateRequest) -> Estimate:
-    """Answer a request and its variations. Pure: equal requests have equal answers."""
-    answer = _one(request)
-    what_ifs = tuple(
-        _placed(f"what_ifs[{place}]", request, answer, what_if)
-        for place, what_if in enumerate(request.what_ifs)
-    )
-    return replace(answer, what_ifs=what_ifs)
+    Raises ``CallCancelledError`` soon after ``stop()`` is true.
+    """
+    answer = _one(request, stop)
+    what_ifs = []
+    for place, what_if in enumerate(request.what_ifs):
+        varied = placed(f"what_ifs[{place}]", partial(_varied, request, what_if, stop))
+        what_ifs.append(_beside(answer, what_if, varied))
+    return replace(answer, what_ifs=tuple(what_ifs))
 
 
 def subject_of(run: TrainingRun) -> str:
@@ -40,7 +44,8 @@ def subject_of(run: TrainingRun) -> str:
     return next(name for name, is_set in run.subjects().items() if is_set)
 
 
-def _one(request: EstimateRequest) -> Estimate:
+def _one(request: EstimateRequest, stop: Stop) -> Estimate:
+    go_on(stop)
     subject = subject_of(request)
     if subject not in _ANSWERS:
         raise NotSupportedError(
@@ -48,8 +53,8 @@ def _one(request: EstimateRequest) -> Estimate:
         )
     if request.kernel_profile:
         load(request.kernel_profile)  # an unknown name is refused for every subject
-    left_out = unmodelled(resolve(request.parallelism))
-    return _refused(request, left_out) if left_out else _ANSWERS[subject](request)
+    left_out = unmodelled(request, resolve(request.parallelism))
+    return _refused(request, left_out) if left_out else _ANSWERS[subject](request, stop)
 
 
 def _refused(request: EstimateRequest, left_out: tuple[str, ...]) -> Estimate:
@@ -65,16 +70,7 @@ def _refused(request: EstimateRequest, left_out: tuple[str, ...]) -> Estimate:
     )
 
 
-def _placed(path: str, request: EstimateRequest, base: Estimate, what_if: WhatIf) -> WhatIfAnswer:
-    """Answer a variation; what only it gets wrong, since ``base`` has an answer, is named there."""
-    try:
-        return _variation(request, base, what_if)
-    except InvalidRequestError as wrong:
-        placed = [Violation(f"{path}.{each.field}", each.description) for each in wrong.violations]
-        raise InvalidRequestError(violations=placed) from wrong
-
-
-def _variation(request: EstimateRequest, base: Estimate, what_if: WhatIf) -> WhatIfAnswer:
+def _varied(request: EstimateRequest, what_if: WhatIf, stop: Stop) -> Estimate:
     varied = replace(
         request,
         training=overlaid(request.training, what_if.training),
@@ -82,31 +78,26 @@ def _variation(request: EstimateRequest, base: Estimate, what_if: WhatIf) -> Wha
         device=overlaid(request.device, what_if.device),
         what_ifs=(),
     )
-    answer = _one(varied)
-    delta = _expected(answer) - _expected(base) if answer.peak and base.peak else 0
+    return _one(varied, stop)
+
+
+def _beside(base: Estimate, what_if: WhatIf, answer: Estimate) -> WhatIfAnswer:
     return WhatIfAnswer(
         name=what_if.name,
         verdict=answer.verdict,
         reason_code=answer.reason_code,
         peak=answer.peak,
         peak_phase=answer.peak_phase,
-        delta_bytes=delta,
+        delta_bytes=_delta(base, answer),
+        reason=answer.reason,
+        not_modelled=answer.not_modelled,
     )
 
 
-def _expected(answer: Estimate) -> int:
-    return answer.peak.allocated.expected_bytes if answer.peak else answer.steady_bytes
-
-
-def overlaid(base: Settings, over: Settings | None) -> Settings:
-    """Replace what ``over`` sets, field by field."""
-    if over is None:
-        return base
-    names = [each.name for each in fields(over)]  # type: ignore[arg-type]
-    given = {name: getattr(over, name) for name in names if _is_set(getattr(over, name))}
-    return replace(base, **given)  # type: ignore[type-var]
-
-
-def _is_set(value: object) -> bool:
-    """None, UNSPECIFIED, "", () and False stand for "not given"; the number 0 is a setting."""
-    return bool(value) or type(value) is int
+def _delta(base: Estimate, answer: Estimate) -> int | None:
+    """Compare peak with peak, or steady bytes where neither has a peak; else nothing."""
+    if base.peak and answer.peak:
+        return answer.peak.allocated.expected_bytes - base.peak.allocated.expected_bytes
+    if base.steady_bytes and answer.steady_bytes and not (base.peak or answer.peak):
+        return answer.steady_bytes - base.steady_bytes
+    return None

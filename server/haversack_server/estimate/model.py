@@ -11,6 +11,7 @@ from haversack_server.memory.bounds import check_bounds
 from haversack_server.memory.kernel_profile import KernelProfile
 from haversack_server.memory.margins import peak_of
 from haversack_server.memory.model_run import ModelRun, model_run
+from haversack_server.memory.stopping import Stop
 from haversack_server.memory.timeline import Column, Timeline, timeline
 from haversack_server.memory.version import MODEL_VERSION
 
@@ -22,7 +23,7 @@ NOT_MODELLED = (
 )
 
 
-def estimate_model(request: EstimateRequest) -> Estimate:
+def estimate_model(request: EstimateRequest, stop: Stop) -> Estimate:
     """Estimate a run of the model that the documents describe."""
     run = model_run(request)
     check_bounds(run.chain)
@@ -45,9 +46,9 @@ def estimate_model(request: EstimateRequest) -> Estimate:
         timeline=moments_of(line, [column for column, _ in filled], len(outside)),
         terms=(*(term for _, term in filled), *outside),
         ranks=(_every_rank(run, line, peak),),
-        advice=advice(request, peak.allocated.expected_bytes),
-        min_gpus=fewest_gpus(request, limit),
-        max_microbatch=largest_microbatch(request, limit),
+        advice=advice(request, peak.allocated.expected_bytes, stop),
+        min_gpus=fewest_gpus(request, limit, stop),
+        max_microbatch=largest_microbatch(request, limit, stop),
         assumptions=run.assumptions,
         ignored_inputs=run.ignored_inputs + measured(request),
         not_modelled=NOT_MODELLED,

@@ -13,6 +13,7 @@ from haversack_server.memory import ledger
 from haversack_server.memory.degrees import Degrees, assumed, resolve
 from haversack_server.memory.recipe import recipe
 from haversack_server.memory.states import UnitStates, rank_states, shard_evenly
+from haversack_server.memory.stopping import Stop
 from haversack_server.memory.timeline import Column
 from haversack_server.memory.unused import RECIPE
 from haversack_server.memory.version import MODEL_VERSION
@@ -23,7 +24,7 @@ BESIDE_STATES = (
 )
 
 
-def estimate_state_bytes(request: EstimateRequest) -> Estimate:
+def estimate_state_bytes(request: EstimateRequest, stop: Stop) -> Estimate:
     """Shard the bytes of states that the caller names."""
     states = request.state_bytes
     assert states is not None
@@ -62,7 +63,7 @@ def _named_term(
     )
 
 
-def estimate_parameter_count(request: EstimateRequest) -> Estimate:
+def estimate_parameter_count(request: EstimateRequest, stop: Stop) -> Estimate:
     """Count the states of a number of parameters by the recipe of numbers."""
     count = request.parameter_count
     assert count is not None

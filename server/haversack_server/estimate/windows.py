@@ -14,6 +14,7 @@ from haversack_server.memory.degrees import Degrees, assumed, resolve
 from haversack_server.memory.model_run import BUCKET_ELEMENTS, step_assumptions
 from haversack_server.memory.recipe import Recipe, recipe
 from haversack_server.memory.states import UnitStates, rank_states, shard_evenly
+from haversack_server.memory.stopping import Stop
 from haversack_server.memory.timeline import Timeline, timeline
 from haversack_server.memory.unused import TIMELINE
 from haversack_server.memory.version import MODEL_VERSION
@@ -26,7 +27,7 @@ _NO_ACTIVATIONS = (
 )
 
 
-def estimate_units(request: EstimateRequest) -> Estimate:
+def estimate_units(request: EstimateRequest, stop: Stop) -> Estimate:
     """Lay states and gathered units onto the timeline."""
     degrees = resolve(request.parallelism)
     numbers, assumptions = recipe(request.training, degrees.sharding)

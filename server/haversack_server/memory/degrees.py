@@ -59,7 +59,7 @@ def resolve(parallelism: Parallelism) -> Degrees:
         pp=pp,
         cp=cp,
         ep=parallelism.ep or 1,
-        sequence_parallel=parallelism.sequence_parallel,
+        sequence_parallel=bool(parallelism.sequence_parallel),
         sharding=sharding,
     )
 
@@ -96,17 +96,3 @@ def assumed(parallelism: Parallelism, degrees: Degrees) -> tuple[str, ...]:
     if degrees.tp > 1 and not degrees.sequence_parallel:
         made.append("sequence parallelism: off, tp ranks hold norms and residuals whole")
     return tuple(made)
-
-
-def unmodelled(degrees: Degrees) -> tuple[str, ...]:
-    """Name the axes in use that the memory model does not spread yet."""
-    meanings = {
-        "pp": "pipeline stages and their microbatches in flight",
-        "cp": "context-parallel attention and its buffers",
-        "ep": "expert shards and the imbalance of their tokens",
-    }
-    return tuple(
-        f"{axis}={getattr(degrees, axis)}: {meaning} are not modelled yet"
-        for axis, meaning in meanings.items()
-        if getattr(degrees, axis) > 1
-    )

@@ -203,8 +203,14 @@ def _choice_of_actions(chain: Chain, training: Training) -> tuple[int, ...]:
     """Find the option that each action names; blocks without one save."""
     places = {block.name: place for place, block in enumerate(chain.blocks)}
     choice = [block.option_index("save") or 0 for block in chain.blocks]
+    named: set[str] = set()
     for index, action in enumerate(training.actions):
         path = f"training.actions[{index}]"
+        if action.block in named:
+            raise InvalidRequestError(
+                f"{action.block[:60]!r} stands twice; keep one", field=f"{path}.block"
+            )
+        named.add(action.block)
         if action.block not in places:
             raise InvalidRequestError(
                 f"{action.block!r} is no block; blocks are {chain.blocks[0].name}, "

@@ -4,12 +4,15 @@ Capacity is rounded down, here and nowhere else. Analytic plans are fitted to th
 margin, unless the caller takes the risk of the expected figures.
 """
 
+from dataclasses import replace
+
 from haversack.errors import InvalidRequestError
 from haversack.plan import BudgetConversion, PlanRequest
 from haversack.run import Budget, BytesKind
 from haversack.units import format_bytes
 from haversack_server.memory import margins
 from haversack_server.memory.model_run import ModelRun
+from haversack_server.plan import limits
 
 
 def convert(request: PlanRequest, run: ModelRun) -> BudgetConversion:
@@ -27,10 +30,11 @@ def convert(request: PlanRequest, run: ModelRun) -> BudgetConversion:
 
 
 def assumed(request: PlanRequest) -> tuple[str, ...]:
-    """Say which bytes a budget of no stated kind was taken to limit."""
+    """Say which bytes a budget of no stated kind was taken to limit, and how far a solve goes."""
     budget = request.budget
     unsaid = budget is not None and budget.kind is BytesKind.UNSPECIFIED
-    return ("budget: it limits allocated bytes",) if unsaid else ()
+    kind = ("budget: it limits allocated bytes",) if unsaid else ()
+    return kind + limits.assumed(request)
 
 
 def _device(budget: Budget, run: ModelRun, *, expected: bool) -> BudgetConversion:
@@ -59,7 +63,8 @@ def _allocated(budget: Budget, run: ModelRun, *, expected: bool) -> BudgetConver
         _margin_step(run, expected),
         f"expected allocated bytes: {format_bytes(left)}",
     )
-    return BudgetConversion(given=budget, allocated_bytes=left, steps=steps)
+    given = replace(budget, kind=BytesKind.ALLOCATED)
+    return BudgetConversion(given=given, allocated_bytes=left, steps=steps)
 
 
 def _margin_step(run: ModelRun, expected: bool) -> str:

@@ -13,7 +13,7 @@ from haversack.plan import BudgetConversion, FrontierPoint, Plan, PlanRequest, P
 from haversack.run import Advice, Budget
 from haversack.units import INT64_MAX, format_bytes
 from haversack_server.memory.unused import unused
-from haversack_server.plan.limits import FRONTIER_POINTS, STATE_LIMIT
+from haversack_server.plan.limits import FRONTIER_POINTS, STATE_LIMIT, assumed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -82,7 +82,7 @@ def _answer(request: PlanRequest, budget: Budget, problem: _Problem, cancel: "Ca
         budget=conversion,
         floor_bytes=problem.fixed_bytes,
         basis=Basis.ANALYTIC,
-        assumptions=_assumed(request),
+        assumptions=(*_assumed(request), *assumed(request)),
         ignored_inputs=unused(request, training=frozenset(), ranks=False),
         not_modelled=("the peak: a sum of saved bytes is not a peak; send a model for one",),
     )
@@ -115,6 +115,8 @@ def _solve(problem: _Problem, capacity: int, state_limit: int, cancel: "Cancel")
             "the gains of the best plan sum to more than 2^63-1; use a coarser unit",
             field=problem.path,
         ) from overflow
+    except ValueError as beyond:
+        raise InvalidRequestError(str(beyond), field="budget.bytes") from beyond
 
 
 def _feasible(common: Plan, problem: _Problem, selection: "Selection") -> Plan:

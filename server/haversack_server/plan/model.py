@@ -18,15 +18,16 @@ from haversack.plan import (
     PlanStatus,
     Rung,
 )
-from haversack.run import BlockAction
+from haversack.run import BlockAction, BytesKind
 from haversack.units import format_bytes
 from haversack_server.memory.bounds import check_bounds
-from haversack_server.memory.degrees import unmodelled
 from haversack_server.memory.ledger import NAMES
 from haversack_server.memory.model_run import ModelRun, model_run
 from haversack_server.memory.timeline import Column, Timeline, TimelineMoment, timeline
+from haversack_server.memory.unmodelled import unmodelled
 from haversack_server.plan import budget, ceiling
 from haversack_server.plan.ceiling import Cancel, Tables
+from haversack_server.plan.constraints import constrained
 from haversack_server.plan.limits import FRONTIER_POINTS, STATE_LIMIT
 from haversack_server.plan.relief import relief
 
@@ -42,9 +43,10 @@ NOT_MODELLED = (
 def plan_model(request: PlanRequest, cancel: Cancel) -> Plan:
     """Choose for each layer whether it saves or recomputes, at least extra time."""
     run = model_run(request)
-    if left_out := unmodelled(run.degrees):
+    if left_out := unmodelled(request, run.degrees):
         return _not_sought(left_out)
     check_bounds(run.chain)
+    run = replace(run, chain=constrained(run.chain, request.constraints))
     conversion = budget.convert(request, run)
     table = ceiling.tables(run.chain)
     least = ceiling.floor(table, cancel)
@@ -118,11 +120,20 @@ def _infeasible(
         solver="floor by halving the budget",
         rung=Rung.FLOOR,
         reason=(
-            f"no plan holds {format_bytes(conversion.allocated_bytes)}: the least peak is "
+            f"no plan holds {format_bytes(conversion.allocated_bytes)}{_left_of(conversion)}: "
+            "the least peak is "
             f"{format_bytes(common.floor_bytes)} at {at.moment} ({at.phase}), where the largest "
             f"terms are {largest}"
         ),
     )
+
+
+def _left_of(conversion: BudgetConversion) -> str:
+    """Name the device bytes of which the allocated bytes are what is left."""
+    given = conversion.given
+    if given is None or given.kind is not BytesKind.DEVICE:
+        return ""
+    return f", what {format_bytes(given.bytes)} of device bytes leave for tensors"
 
 
 def _frontier(

@@ -8,6 +8,7 @@ from haversack.run import Advice
 from haversack_server.memory.changes import more_sharding, smaller_steps
 from haversack_server.memory.model_run import model_run
 from haversack_server.plan import ceiling
+from haversack_server.plan.constraints import constrained
 
 
 def relief(
@@ -17,10 +18,10 @@ def relief(
     found = []
     for change in chain(smaller_steps(request), more_sharding(request)):
         try:
-            run = model_run(change.run)
+            model = constrained(model_run(change.run).chain, request.constraints)
         except InvalidRequestError:
             continue  # this change is not open to this run, such as a tp that divides no heads
-        delta = ceiling.floor(ceiling.tables(run.chain), cancel).peak_bytes - floor_bytes
+        delta = ceiling.floor(ceiling.tables(model), cancel).peak_bytes - floor_bytes
         if delta < 0:
             found.append(Advice(change=change.words, delta_bytes=delta, cost=change.cost))
     return tuple(sorted(found, key=lambda each: each.delta_bytes))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from haversack.errors import InvalidRequestError, NotSupportedError
+from haversack.errors import CallCancelledError, InvalidRequestError, NotSupportedError
 from haversack.estimate import Estimate, EstimateRequest, EstimateVerdict, TermCategory, WhatIf
 from haversack.parallelism import Parallelism, Sharding
 from haversack.run import (
@@ -13,6 +13,7 @@ from haversack.run import (
     Device,
     Document,
     DocumentFormat,
+    Occasion,
     Optimizer,
     Recompute,
     Training,
@@ -246,3 +247,67 @@ def test_a_run_too_large_to_be_written_is_refused_at_a_field_of_the_request(
     with pytest.raises(InvalidRequestError) as wrong:
         answer(training)
     assert wrong.value.field == "training.seq"
+
+
+def test_a_variation_can_switch_a_flag_off() -> None:
+    split = Parallelism(world_size=2, tp=2, sequence_parallel=True)
+    off = WhatIf(name="off", parallelism=Parallelism(sequence_parallel=False))
+    found = answer(parallelism=split, what_ifs=(off,))
+    assert found.what_ifs[0].delta_bytes is not None
+    assert found.what_ifs[0].delta_bytes > 0
+
+
+def test_a_variation_without_figures_says_why_and_claims_no_difference() -> None:
+    pipeline = WhatIf(name="pp", parallelism=Parallelism(world_size=2, pp=2))
+    found = answer(memory_bytes=GIB, what_ifs=(pipeline,))
+    assert found.what_ifs[0].verdict is EstimateVerdict.UNKNOWN
+    assert found.what_ifs[0].delta_bytes is None
+    assert "pp=2" in found.what_ifs[0].not_modelled[0]
+
+
+@pytest.mark.parametrize(
+    ("training", "parallelism", "word"),
+    [
+        (Training(seq=8, no_sync=True), Parallelism(), "no_sync"),
+        (Training(seq=8, recompute=Recompute.SELECTIVE), Parallelism(), "selective"),
+        (Training(seq=8, occasions=(Occasion.EVALUATION,)), Parallelism(), "evaluation"),
+        (
+            Training(seq=8),
+            Parallelism(sharding=Sharding.FSDP2, reshard_after_forward=False),
+            "reshard_after_forward",
+        ),
+    ],
+)
+def test_settings_that_are_not_modelled_get_no_figures(
+    training: Training, parallelism: Parallelism, word: str
+) -> None:
+    found = answer(training, parallelism, memory_bytes=GIB)
+    assert found.verdict is EstimateVerdict.UNKNOWN
+    assert word in found.not_modelled[0]
+    assert found.peak is None
+
+
+def test_a_call_that_ended_stops_the_work_at_the_next_timeline() -> None:
+    asked = 0
+
+    def stop() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked > 3
+
+    request = EstimateRequest(
+        documents=(SMALL,),
+        training=Training(seq=8),
+        device=Device(memory_bytes=GIB),
+        what_ifs=tuple(WhatIf(name=str(place)) for place in range(9)),
+    )
+    with pytest.raises(CallCancelledError):
+        estimate(request, stop)
+    assert asked == 4
+
+
+def test_an_action_that_stands_twice_is_refused() -> None:
+    block = "model.layers.0"
+    actions = (BlockAction(block=block, option="save"), BlockAction(block=block, option="save"))
+    with pytest.raises(InvalidRequestError, match=r"actions\[1\].block.*twice"):
+        answer(Training(seq=8, actions=actions))

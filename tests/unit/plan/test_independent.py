@@ -115,7 +115,7 @@ def test_the_mirror_form_says_what_it_took_for_used() -> None:
     columns = RecomputeCandidates(freed_bytes=FREED, added_ns=ADDED)
     answer = plan(PlanRequest(recompute_candidates=columns, budget=Budget(bytes=1_000)))
     assert any(each.startswith("used_bytes: the sum") for each in answer.assumptions)
-    assert recomputed(1_000).assumptions == ()
+    assert not any(each.startswith("used_bytes") for each in recomputed(1_000).assumptions)
 
 
 def test_device_bytes_are_refused_without_a_model_to_convert_them() -> None:

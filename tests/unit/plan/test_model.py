@@ -1,15 +1,23 @@
 """Plans for a described model: what is predicted is what Estimate says of the plan's actions."""
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from haversack.errors import InvalidRequestError
+from haversack.errors import InvalidRequestError, NotSupportedError
 from haversack.estimate import EstimateRequest, EstimateVerdict
 from haversack.parallelism import Parallelism, Sharding
-from haversack.plan import Plan, PlanRequest, PlanStatus, Rung
+from haversack.plan import (
+    Plan,
+    PlanConstraints,
+    PlanRequest,
+    PlanStatus,
+    PlanWhatIf,
+    Rung,
+)
 from haversack.run import Budget, BytesKind, Device, Document, DocumentFormat, Training
 from haversack.units import GIB
 from haversack_server.estimate.answer import estimate
@@ -212,3 +220,67 @@ def test_a_run_too_large_to_be_written_is_refused_at_a_field_of_the_request() ->
     with pytest.raises(InvalidRequestError) as wrong:
         plan(request)
     assert wrong.value.field == "training.seq"
+
+
+def constrained(constraints: PlanConstraints, budget_gib: int = 60) -> Plan:
+    return plan(
+        PlanRequest(
+            documents=(LLAMA_3_8B,),
+            training=Training(microbatch=1, seq=8192),
+            parallelism=SHARDED,
+            budget=Budget(bytes=budget_gib * GIB),
+            constraints=constraints,
+            frontier_points=0,
+        )
+    )
+
+
+def test_blocks_that_must_save_or_recompute_do() -> None:
+    named = PlanConstraints(
+        must_save=("model.layers.0",), must_recompute=("model.layers.1", "model.layers.31")
+    )
+    options = {action.block: action.option for action in constrained(named, 100).actions}
+    assert options["model.layers.0"] == "save"
+    assert options["model.layers.1"] == options["model.layers.31"] == "recompute"
+    assert [name for name, option in options.items() if option == "recompute"] == [
+        "model.layers.1",
+        "model.layers.31",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("constraints", "words"),
+    [
+        (PlanConstraints(must_save=("nothing",)), r"must_save\[0\].*no block"),
+        (PlanConstraints(must_recompute=("head",)), r"must_recompute\[0\].*can only be saved"),
+        (
+            PlanConstraints(must_save=("model.layers.3",), must_recompute=("model.layers.3",)),
+            r"must_recompute\[0\].*can only be saved",
+        ),
+    ],
+)
+def test_constraints_that_cannot_be_kept_are_refused(
+    constraints: PlanConstraints, words: str
+) -> None:
+    with pytest.raises(InvalidRequestError, match=words):
+        constrained(constraints)
+
+
+def test_equal_treatment_is_refused_by_name() -> None:
+    with pytest.raises(NotSupportedError, match="equal_treatment"):
+        constrained(PlanConstraints(equal_treatment=True))
+
+
+def test_variations_plan_as_requests_of_their_own_would() -> None:
+    smaller = PlanWhatIf(name="smaller", budget=Budget(bytes=45 * GIB))
+    request = PlanRequest(
+        documents=(LLAMA_3_8B,),
+        training=Training(microbatch=1, seq=8192),
+        parallelism=SHARDED,
+        budget=Budget(bytes=60 * GIB),
+        what_ifs=(smaller,),
+    )
+    answer = plan(request)
+    alone = plan(replace(request, budget=Budget(bytes=45 * GIB), what_ifs=()))
+    assert answer.what_ifs[0].extra_ns == alone.extra_ns > answer.extra_ns
+    assert answer.what_ifs[0].predicted_peak_bytes == alone.predicted_peak_bytes

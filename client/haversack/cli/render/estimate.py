@@ -42,7 +42,7 @@ def draw_estimate(page: Page, request: EstimateRequest, answer: Estimate, verbos
         _draw_peak(page, request, answer, answer.peak)
     _draw_terms(page, answer)
     if request.units:
-        draw_windows(page, answer)
+        draw_windows(page, answer, verbose)
     else:
         draw_phases(page, answer)
     _draw_ranks(page, answer)
@@ -195,7 +195,7 @@ def _draw_what_ifs(page: Page, answer: Estimate) -> None:
                 each.name,
                 Text(*_VERDICTS.get(each.verdict, ("-", ""))),
                 figure(each.peak.allocated.expected_bytes if each.peak else None),
-                signed_bytes(each.delta_bytes),
+                "-" if each.delta_bytes is None else signed_bytes(each.delta_bytes),
                 each.peak_phase,
             )
             for each in answer.what_ifs

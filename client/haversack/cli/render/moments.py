@@ -1,5 +1,7 @@
 """When an estimate's bytes are there: phases, gather windows, the timeline."""
 
+from collections.abc import Sequence
+
 from haversack.cli.render.page import DIM, Column, Page
 from haversack.cli.render.shared import figure
 from haversack.estimate import Estimate, Moment, TermCategory
@@ -49,8 +51,14 @@ def _step_of(phase: str) -> tuple[str, str]:
     return "", phase
 
 
-def draw_windows(page: Page, answer: Estimate) -> None:
-    """Draw the gather windows of units: what each moment holds beside the shards."""
+MOST_WINDOWS = 40  # rows; a model of thousands of units would fill screens
+
+
+def draw_windows(page: Page, answer: Estimate, verbose: bool) -> None:
+    """Draw the gather windows of units: what each moment holds beside the shards.
+
+    Of many, the first and the last ones, and how many are left out; ``verbose`` leaves none out.
+    """
     if not answer.timeline:
         return
     transient = [
@@ -63,8 +71,22 @@ def draw_windows(page: Page, answer: Estimate) -> None:
     headings = [Column(name, figures=True) for name in ("allocated", *names)]
     page.table(
         [Column("step"), Column("moment"), *headings],
-        [_window_row(moment, transient) for moment in answer.timeline],
+        _window_rows(answer.timeline, transient, len(answer.timeline) if verbose else MOST_WINDOWS),
     )
+
+
+def _window_rows(
+    timeline: Sequence[Moment], transient: list[int], most: int
+) -> list[tuple[str, ...]]:
+    if len(timeline) <= most:
+        return [_window_row(moment, transient) for moment in timeline]
+    half = most // 2
+    left_out = len(timeline) - 2 * half
+    return [
+        *(_window_row(moment, transient) for moment in timeline[:half]),
+        ("", f"... {left_out} more; --verbose shows them", *("" for _ in (None, *transient))),
+        *(_window_row(moment, transient) for moment in timeline[-half:]),
+    ]
 
 
 def _window_row(moment: Moment, transient: list[int]) -> tuple[str, ...]:

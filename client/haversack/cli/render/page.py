@@ -4,7 +4,6 @@ Readable on a dumb terminal, in a pipe, in 80 columns: colour only repeats what 
 figures are never cut. Knows nothing of estimates, plans and reports.
 """
 
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
@@ -38,13 +37,8 @@ class Page:
         self._drawn: list[RenderableType] = []
 
     @classmethod
-    def of_stdout(cls) -> "Page":
-        """Make a page for standard output, as wide as the terminal within reason."""
-        return cls.of(sys.stdout)
-
-    @classmethod
     def of(cls, file: IO[str], width: int | None = None) -> "Page":
-        """Make a page for a file or terminal."""
+        """Make a page for a file or terminal, as wide as that is within reason."""
         console = Console(file=file, highlight=False, markup=False, emoji=False)
         console.width = width or max(NARROWEST, min(WIDEST, console.width))
         return cls(console)

@@ -1,0 +1,39 @@
+"""Variations of a request: what a variation sets replaces the request's own, field by field."""
+
+import enum
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import TypeVar
+
+from haversack.errors import InvalidRequestError, Violation
+
+Settings = TypeVar("Settings")
+Answer = TypeVar("Answer")
+
+
+def overlaid(base: Settings, over: Settings | None) -> Settings:
+    """Replace what ``over`` sets."""
+    if over is None:
+        return base
+    names = [each.name for each in fields(over)]  # type: ignore[arg-type]
+    given = {name: getattr(over, name) for name in names if _is_set(getattr(over, name))}
+    return replace(base, **given)  # type: ignore[type-var]
+
+
+def _is_set(value: object) -> bool:
+    """None, UNSPECIFIED, "" and () stand for "not given"; 0 and False are settings."""
+    if isinstance(value, enum.IntEnum):
+        return value != 0
+    return value is not None and value not in ("", ())
+
+
+def placed(path: str, answer: Callable[[], Answer]) -> Answer:
+    """Answer a variation; what only it gets wrong, since the request has an answer, is named there.
+
+    ``path`` is the variation's, such as ``what_ifs[3]``.
+    """
+    try:
+        return answer()
+    except InvalidRequestError as wrong:
+        there = [Violation(f"{path}.{each.field}", each.description) for each in wrong.violations]
+        raise InvalidRequestError(violations=there) from wrong
