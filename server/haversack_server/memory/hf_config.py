@@ -46,7 +46,12 @@ def read_hf_config(text: str, name: str = "", *, field: str = "documents[0].text
     return ReadConfig(
         architecture=architecture,
         ignored=reader.ignored(),
-        assumptions=(*_by_class(reader), *reader.assumptions, *reader.family.unsaid),
+        assumptions=(
+            *_by_class(reader),
+            *reader.assumptions,
+            *reader.family.unsaid,
+            *_stored(values),
+        ),
     )
 
 
@@ -70,6 +75,15 @@ def _family(values: Mapping[str, Any], field: str) -> Family:
             field=f"{field}.model_type",
         )
     return FAMILIES[given]
+
+
+def _stored(values: Mapping[str, Any]) -> tuple[str, ...]:
+    """Say that the type of stored weights is not the type of training."""
+    named = [key for key in ("torch_dtype", "dtype") if isinstance(values.get(key), str)]
+    return tuple(
+        f"{key} {_shown(values[key])}: how weights are stored; precision decides the training"
+        for key in named[:1]
+    )
 
 
 def _by_class(reader: "_Reader") -> tuple[str, ...]:
@@ -163,6 +177,9 @@ class _Reader:
             value = self.values.get(key)
             if value is not None and value is not only:
                 self.refuse(key, f"is {_shown(value)}, which is not modelled; only false is")
+        if self.values.get("quantization_config") is not None:
+            sentence = "is set; quantized weights are not modelled, leave it out for whole ones"
+            self.refuse("quantization_config", sentence)
 
     def _raw(self, noun: str, derived: str = "") -> tuple[str, Any]:
         """Return the key and its value; a null value counts as missing where there is a default."""

@@ -257,7 +257,7 @@ def _schedule_assumptions(chain: Chain, architecture: Architecture) -> tuple[str
     if any(block.held_by_caller_bytes for block in chain.blocks):
         made.append("the caller keeps the model's output (its logits) until the step ends")
     if chain.degrees.shards_parameters:
-        ahead = f"{chain.prefetch_units} unit(s) gathered ahead"
+        ahead = f"{chain.prefetch_units} gathered ahead of the one that runs"
         made.append(f"units: embedding, each layer, head; {ahead}; freed after forward")
         made.append("the model is created sharded: no rank ever holds all of it")
     if chain.degrees.shards_parameters and architecture.tied:

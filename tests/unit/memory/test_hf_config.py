@@ -43,14 +43,25 @@ def refusal(config: dict[str, Any], **changes: Any) -> InvalidRequestError:
 
 
 def test_a_full_file_leaves_nothing_assumed_and_nothing_ignored() -> None:
-    result = read(LLAMA, rope_theta=5e8, torch_dtype="bfloat16", rms_norm_eps=1e-5)
+    result = read(LLAMA, rope_theta=5e8, rms_norm_eps=1e-5)
     assert result.ignored == ()
     assert result.assumptions == ()
 
 
+def test_the_type_of_stored_weights_is_said_not_to_be_the_type_of_training() -> None:
+    (said,) = read(LLAMA, torch_dtype="float32").assumptions
+    assert "how weights are stored; precision decides" in said
+
+
+def test_quantized_weights_are_refused_by_name() -> None:
+    refused = refusal(LLAMA, quantization_config={"bits": 4})
+    assert refused.field == "documents[0].text.quantization_config"
+    assert "not modelled" in str(refused)
+
+
 def test_every_unknown_key_is_listed() -> None:
-    result = read(LLAMA, quantization_config={"bits": 4}, my_key=1)
-    assert result.ignored == ("quantization_config", "my_key")
+    result = read(LLAMA, other_key={"bits": 4}, my_key=1)
+    assert result.ignored == ("other_key", "my_key")
 
 
 def test_tensors_that_a_switch_gives_to_the_caller_are_listed_as_not_used() -> None:
