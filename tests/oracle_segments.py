@@ -239,3 +239,67 @@ def all_schedules(chain: Chain, unit: int = 1, *, tails: bool = True) -> Outcome
     times = np.array([int(getattr(chain, name)[place]) for name, place in shape.terms] + [0])
     peak = heights[shape.moment_places].max(axis=1)
     return Outcomes(shape.programs, peak, times[shape.term_places].sum(axis=1))
+
+
+@numba.njit(cache=True)
+def extra_by_plain_loops(chain: Chain, unit: int, slots: int) -> Int64:
+    """Return the least extra for every number of slots, or -1: one cell after the other.
+
+    again[s, e, m] is the time of running blocks s..e-1 again and backward in m free slots.
+    """
+    n, never = chain.offsets.size - 1, 1 << 60
+    again = np.full((n + 1, n + 1, slots + 1), never)
+    gathered = np.zeros(n + 1, np.int64)
+    for block in range(n):
+        gathered[block + 1] = gathered[block] - (-chain.gathered[block] // unit)
+    for s in range(n, -1, -1):
+        again[s, s, :] = 0
+        for e in range(s + 1, n + 1):
+            now = chain.backward_base[e - 1] + chain.boundary[e - 1]
+            units = gathered[e - 1] - gathered[s]
+            for m in range(slots + 1):
+                best = never
+                for o in range(chain.offsets[s], chain.offsets[s + 1]):
+                    forward = units - (-(now + chain.forward_peak[o]) // unit)
+                    backward = -(-(chain.backward_base[s] + chain.backward_peak[o]) // unit)
+                    if chain.inside[o] and forward <= m and backward <= m:
+                        left = m - gathered[s + 1] + gathered[s] + (-chain.retained[o] // unit)
+                        time = chain.plain_time[s] + chain.extra[o]
+                        if e == s + 1:
+                            best = min(best, time)
+                        elif left >= 0:
+                            best = min(best, time + again[s + 1, e, left])
+                peak, time = chain.plain_peak[s], chain.plain_time[s]
+                for cut in range(s + 1, e):
+                    forward = units - (-(now + peak) // unit)
+                    left = m - gathered[cut] + gathered[s] + (-chain.boundary[cut - 1] // unit)
+                    if forward <= m and left >= 0:
+                        best = min(best, time + again[cut, e, left] + again[s, cut, m])
+                    peak = max(peak, chain.boundary[cut - 1] + chain.plain_peak[cut])
+                    time += chain.plain_time[cut]
+                again[s, e, m] = min(best, never)
+    return _first_by_plain_loops(chain, unit, again)
+
+
+@numba.njit(cache=True)
+def _first_by_plain_loops(chain: Chain, unit: int, again: Int64) -> Int64:
+    n, slots, never = chain.offsets.size - 1, again.shape[2] - 1, 1 << 60
+    step = np.full((n + 1, slots + 1), never)
+    step[n, :] = 0
+    for j in range(n - 1, -1, -1):
+        for m in range(slots + 1):
+            for o in range(chain.offsets[j], chain.offsets[j + 1]):
+                forward = -(-(chain.forward_base[j] + chain.forward_peak[o]) // unit)
+                backward = -(-(chain.backward_base[j] + chain.backward_peak[o]) // unit)
+                left = m if j + 1 == n else m + (-chain.retained[o] // unit)
+                if forward <= m and backward <= m and left >= 0:
+                    step[j, m] = min(step[j, m], chain.extra[o] + step[j + 1, left])
+            peak = 0
+            for cut in range(j + 1, n + 1):
+                carried = chain.boundary[cut - 2] if cut > j + 1 else 0
+                bytes_there = chain.forward_base[cut - 1] + carried + chain.plain_peak[cut - 1]
+                peak = max(peak, -(-bytes_there // unit))
+                left = m if cut == n else m + (-chain.boundary[cut - 1] // unit)
+                if peak <= m and left >= 0:
+                    step[j, m] = min(step[j, m], again[j, cut, m] + step[cut, left])
+    return np.where(step[0] < never, step[0], -1)

@@ -40,6 +40,16 @@ def knapsack_by_dense_dp(sizes: Int64, gains: Int64, capacity: int) -> int:
 
 
 @numba.njit(cache=True)
+def knapsack_curve(sizes: Int64, gains: Int64, capacity: int) -> Int64:
+    """Return the largest gain for every capacity from 0 on, by the two textbook loops."""
+    best = np.zeros(capacity + 1, np.int64)
+    for i in range(sizes.size):
+        for c in range(capacity, sizes[i] - 1, -1):
+            best[c] = max(best[c], best[c - sizes[i]] + gains[i])
+    return best
+
+
+@numba.njit(cache=True)
 def ceiling_by_dense_dp(
     offsets: Int64, retained: Int64, extra: Int64, ceilings: Int64, most_retained: int
 ) -> int:
@@ -106,3 +116,41 @@ def allowed(chain: Chain, plan: Plan, forward_capacity: Int64, backward_capacity
             return False
         prefix += int(chain.retained[option])
     return True
+
+
+@numba.njit(cache=True)
+def ceiling_rows_by_dense_dp(
+    offsets: Int64, retained: Int64, extra: Int64, ceilings: Int64, most_retained: int
+) -> tuple[Int64, NDArray[np.uint8]]:
+    """Return the last row of ``ceiling_by_dense_dp``, and the option that each cell took.
+
+    The row holds the largest int64 where nothing retains so much. Decisions have a row per block:
+    the lowest of the best options, counted from the block's first, or 255 if there is none.
+    """
+    never, blocks = np.iinfo(np.int64).max, offsets.size - 1
+    decisions = np.full((blocks, most_retained + 1), 255, np.uint8)
+    before = np.full(most_retained + 1, never)
+    before[0] = 0
+    for block in range(blocks):
+        after = np.full(most_retained + 1, never)
+        for o in range(offsets[block], offsets[block + 1]):
+            for u in range(min(ceilings[o], most_retained - retained[o]) + 1):
+                moved = u + retained[o]
+                if before[u] != never and before[u] + extra[o] < after[moved]:
+                    after[moved] = before[u] + extra[o]
+                    decisions[block, moved] = o - offsets[block]
+        before = after
+    return before, decisions
+
+
+def ceiling_plan_of_rows(
+    offsets: Int64, retained: Int64, row: Int64, decisions: NDArray[np.uint8]
+) -> list[int]:
+    """Walk back the plan of least extra that retains least; empty if there is no plan."""
+    if row.min() == np.iinfo(np.int64).max:
+        return []
+    cell, options = int(row.argmin()), []
+    for block in range(offsets.size - 2, -1, -1):
+        options.append(int(offsets[block]) + int(decisions[block, cell]))
+        cell -= int(retained[options[-1]])
+    return options[::-1]

@@ -15,7 +15,8 @@ from typing import Any, Generic, TypeVar
 
 from google.protobuf.message import Message
 
-from haversack import checks, status, wire
+from haversack import checks, requests, status, wire
+from haversack._embedded import AFTER_A_FORK
 from haversack.errors import (
     DeadlineError,
     HaversackError,
@@ -26,7 +27,7 @@ from haversack.errors import (
     UnavailableError,
 )
 from haversack.estimate import Estimate, EstimateRequest
-from haversack.plan import Candidates, Plan, PlanRequest
+from haversack.plan import Plan, PlanRequest
 from haversack.run import Budget
 from haversack.v1 import service_pb2
 from haversack.verify import (
@@ -44,6 +45,7 @@ FIRST_EVENT_TIMEOUT = 30.0  # of Verify; the job has a limit of its own
 SHORT_TIMEOUT = 10.0
 LARGEST_MESSAGE = 64 * 2**20  # bytes, the server's limit too
 MOST_ATTEMPTS = 4
+LONGEST_TIMEOUT = 10**9  # seconds; what cannot be told from "for ever" is no deadline
 
 Request = TypeVar("Request")
 Answer = TypeVar("Answer")
@@ -158,15 +160,10 @@ def candidates_request(
     state_limit: int | None,
 ) -> PlanRequest:
     """Build the request for a plan of independent candidates; columns may be numpy arrays."""
-    candidates = Candidates(
-        size_bytes=checks.column_of_ints(size_bytes),
-        gain=checks.column_of_ints(gain),
-        names=tuple(names),
-        fixed_bytes=fixed_bytes,
-    )
-    return PlanRequest(
-        candidates=candidates,
-        budget=Budget(bytes=budget_bytes),
+    columns = {"size_bytes": size_bytes, "gain": gain, "names": names, "fixed_bytes": fixed_bytes}
+    return requests.plan_request(
+        candidates=columns,
+        budget=Budget(bytes=checks.plain(budget_bytes)),
         frontier_points=frontier_points,
         state_limit=state_limit,
     )
@@ -193,6 +190,16 @@ def error_of(failure: Any, address: str) -> HaversackError:
     return error if message else type(error)(f"the call failed with {code.name}")
 
 
+def checked_timeout(timeout: float) -> float:
+    """Check a timeout in seconds; every call has one."""
+    seconds = checks.plain(timeout)
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not is_number or not 0 < seconds < LONGEST_TIMEOUT:
+        sentence = f"{checks.shortly(timeout)} is not a number of seconds above 0, such as 60"
+        raise InvalidRequestError(sentence, field="timeout")
+    return float(seconds)
+
+
 def no_first_event(timeout: float) -> DeadlineError:
     """Say that a Verify stream stayed silent."""
     return DeadlineError(f"no event within {timeout:g} s; give a longer timeout")
@@ -207,7 +214,7 @@ class Attempts:
     """The tries of one call: how long is left, and whether another one is allowed."""
 
     def __init__(self, timeout: float) -> None:
-        self._ends_at = time.monotonic() + timeout
+        self._ends_at = time.monotonic() + checked_timeout(timeout)
         self._made = 0
 
     def time_left(self) -> float:
@@ -246,7 +253,7 @@ class Usable:
         if self.is_forked():
             raise HaversackError(
                 f"this client was made in process {self._pid} and does not survive a fork; "
-                f"make one in process {os.getpid()}"
+                f"{AFTER_A_FORK}"
             )
         if self.closed:
             raise HaversackError("this client is closed; make another one")

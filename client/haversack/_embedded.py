@@ -6,6 +6,7 @@ The import of the server waits until it is needed: a light install has no numpy.
 import asyncio
 import atexit
 import contextlib
+import importlib
 import os
 import shutil
 import tempfile
@@ -14,13 +15,19 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
-from haversack.errors import MissingExtraError
+from haversack.errors import HaversackError, MissingExtraError
 
 if TYPE_CHECKING:
     from haversack_server.service.app import Running
 
 Server = AbstractAsyncContextManager["Running"]
+AFTER_A_FORK = (
+    "start a fresh process, such as one of multiprocessing's spawn, or close the client before "
+    "the fork"
+)
 LONGEST_SOCKET_PATH = 103  # bytes, on macOS; Linux takes 107
+
+_opened_in: list[int] = []  # the process of every server that is open; a fork copies it
 
 
 def server_app() -> Callable[..., Server]:
@@ -42,10 +49,14 @@ def embedded_server(allow: Sequence[str] = ()) -> Iterator[str]:
     """Serve on a socket in a private folder; gives the target to connect to.
 
     ``allow`` are the dotted prefixes under which Verify jobs may import workloads, from the
-    current folder too.
+    current folder too. Raises HaversackError in a process that was forked while a server ran: gRPC
+    would abort or hang there.
     """
+    _refuse_after_a_fork()
     serving = server_app()
     with contextlib.ExitStack() as stack:
+        _opened_in.append(os.getpid())
+        stack.callback(_only_here(lambda: _opened_in.remove(os.getpid())))
         # A socket, not a port: no other user reaches it and no http_proxy setting diverts it.
         folder = tempfile.mkdtemp(prefix="haversack-")
         stack.callback(_only_here(lambda: shutil.rmtree(folder, ignore_errors=True)))
@@ -57,6 +68,16 @@ def embedded_server(allow: Sequence[str] = ()) -> Iterator[str]:
         running = asyncio.run_coroutine_threadsafe(server.__aenter__(), loop).result()
         stack.callback(_only_here(lambda: _stop(server, loop)))
         yield running.target
+
+
+def _refuse_after_a_fork() -> None:
+    here = os.getpid()
+    elsewhere = [process for process in _opened_in if process != here]
+    if elsewhere:
+        raise HaversackError(
+            f"process {here} was forked from process {elsewhere[0]} while a server ran inside "
+            f"that one, and can have none itself; {AFTER_A_FORK}"
+        )
 
 
 def _started_loop(stack: contextlib.ExitStack) -> asyncio.AbstractEventLoop:
@@ -84,6 +105,8 @@ def _at_exit(close: Callable[[], object]) -> None:
 
     Before pools of threads end, which closing needs: ``atexit`` alone comes after them.
     """
+    # The last to register is the first to be called, and pools register when they are imported.
+    importlib.import_module("concurrent.futures.thread")
     register = getattr(threading, "_register_atexit", atexit.register)
     register(close)
 

@@ -3,11 +3,14 @@
 A noun collects every broken rule and raises them at once, so a caller mends them in one go.
 """
 
-from collections.abc import Iterable, Sequence
+import operator
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from haversack.errors import Violation
+from haversack.errors import InvalidRequestError, Violation
 from haversack.units import INT64_MAX
+
+LONGEST_SHOWN = 40  # characters of a value in a sentence
 
 
 def integer(field: str, value: object, *, least: int = 0, most: int = INT64_MAX) -> list[Violation]:
@@ -15,9 +18,9 @@ def integer(field: str, value: object, *, least: int = 0, most: int = INT64_MAX)
     if type(value) is not int:
         return [Violation(field, f"{_spelled(value)} is not an integer; give a whole number")]
     if value < least:
-        return [Violation(field, f"{value} is too small; {_at_least(least)} would do")]
+        return [Violation(field, f"{shortly(value)} is too small; {_at_least(least)} would do")]
     if value > most:
-        return [Violation(field, f"{value} is too large; at most {most} would do")]
+        return [Violation(field, f"{shortly(value)} is too large; at most {most} would do")]
     return []
 
 
@@ -62,14 +65,44 @@ def exactly_one(given: dict[str, bool]) -> list[Violation]:
     return [Violation(named[1], f"a request has one subject, not {' and '.join(named)}")]
 
 
-def column_of_ints(values: Iterable[Any]) -> tuple[Any, ...]:
+def plain(value: Any) -> Any:
+    """Take what stands for a whole number, such as numpy's scalars, as Python's own integer.
+
+    Everything else passes as it is, for ``integer`` to refuse: floats, bools, members of enums.
+    """
+    if isinstance(value, int) or not hasattr(value, "__index__"):
+        return value
+    try:
+        return operator.index(value)
+    except TypeError:  # an array of several, a scalar that is no whole number
+        return value
+
+
+def column_of_ints(values: Iterable[Any], field: str = "") -> tuple[Any, ...]:
     """Hold a column as a tuple; numpy's integers become Python's."""
     tolist = getattr(values, "tolist", None)
-    return tuple(tolist() if tolist is not None else values)
+    listed = tolist() if tolist is not None else values
+    if isinstance(listed, str | bytes | Mapping) or not isinstance(listed, Iterable):
+        raise InvalidRequestError(f"{shortly(values)} is not a list of whole numbers", field=field)
+    held = tuple(listed)
+    return held if set(map(type, held)) <= {int} else tuple(map(plain, held))
+
+
+def shortly(value: object) -> str:
+    """Write a value for a sentence, of any length or nesting, in few characters."""
+    if isinstance(value, str | bytes):  # the whole of a long text is not even written
+        value = value[: LONGEST_SHOWN + 1]
+    try:
+        written = repr(value)
+    except ValueError:
+        return "a number of thousands of digits"  # more than Python writes
+    except RecursionError:
+        return f"a deeply nested {type(value).__name__}"
+    return written if len(written) <= LONGEST_SHOWN else written[:LONGEST_SHOWN] + "..."
 
 
 def _spelled(value: object) -> str:
-    return f"{value!r} ({type(value).__name__})"
+    return f"{shortly(value)} ({type(value).__name__})"
 
 
 def _at_least(least: int) -> str:

@@ -34,7 +34,8 @@ class Candidates:
 
     def __post_init__(self) -> None:
         for name in ("size_bytes", "gain"):
-            object.__setattr__(self, name, checks.column_of_ints(getattr(self, name)))
+            column = checks.column_of_ints(getattr(self, name), f"candidates.{name}")
+            object.__setattr__(self, name, column)
         found = _columns("candidates", size_bytes=self.size_bytes, gain=self.gain, names=self.names)
         found += checks.column("candidates.size_bytes", self.size_bytes, least=1)
         found += checks.column("candidates.gain", self.gain)
@@ -52,9 +53,10 @@ class RecomputeCandidates:
     used_bytes: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("freed_bytes", "added_ns"):
-            object.__setattr__(self, name, checks.column_of_ints(getattr(self, name)))
         path = "recompute_candidates"
+        for name in ("freed_bytes", "added_ns"):
+            column = checks.column_of_ints(getattr(self, name), f"{path}.{name}")
+            object.__setattr__(self, name, column)
         columns = {"freed_bytes": self.freed_bytes, "added_ns": self.added_ns}
         found = _columns(path, **columns, names=self.names)
         found += checks.column(f"{path}.freed_bytes", self.freed_bytes, least=1)

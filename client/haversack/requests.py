@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, Unpack
 
-from haversack import spelling, strict_json
+from haversack import checks, spelling, strict_json
 from haversack.errors import InvalidRequestError, Violation
 from haversack.estimate import EstimateRequest, WhatIf
 from haversack.keywords import RunOptions, VerifyOptions
@@ -45,8 +45,9 @@ def estimate_request(
     ``actions`` are a plan's, to see what the planned run needs.
     """
     _refuse_unknown("estimate_request", run, RunOptions)
-    fields = run_fields(run, actions=tuple(actions))
-    variations = [_what_if(f"what_ifs[{place}]", given) for place, given in enumerate(what_ifs)]
+    fields = run_fields(run, actions=spelling.sequence(actions, "training.actions"))
+    listed = spelling.sequence(what_ifs, "what_ifs")
+    variations = [_what_if(f"what_ifs[{place}]", given) for place, given in enumerate(listed)]
     return EstimateRequest(**fields, what_ifs=tuple(variations))
 
 
@@ -66,8 +67,8 @@ def plan_request(
         candidates=_candidates(candidates),
         recompute_candidates=_recompute_candidates(recompute_candidates),
         fit_expected=spelling.flag(fit_expected, "fit_expected"),
-        frontier_points=frontier_points,
-        state_limit=state_limit,
+        frontier_points=checks.plain(frontier_points),
+        state_limit=checks.plain(state_limit),
     )
 
 
@@ -75,6 +76,7 @@ def verify_request(*, workload: str, **options: Unpack[VerifyOptions]) -> Verify
     """Build the request for a Verify job of a built-in workload, or of "package.module:factory"."""
     _refuse_unknown("verify_request", options, VerifyOptions)
     given: dict[str, Any] = dict(options)
+    given |= {name: checks.plain(given[name]) for name in ("seed", "threads") if name in given}
     name = spelling.text(workload, "workload.name")
     reference = WorkloadReference(
         **{"entry_point" if ":" in name else "name": name},
@@ -147,8 +149,12 @@ def _columns(path: str, given: object, example: str, *, single: str) -> dict[str
     table = spelling.table(given, path, needed=needed, others=("names", single), example=example)
     for key in table.keys() - {single}:
         table[key] = spelling.sequence(table[key], f"{path}.{key}")
-    for place, name in enumerate(table.get("names", ())):
-        spelling.text(name, f"{path}.names[{place}]")
+    names = table.get("names", ())
+    if not set(map(type, names)) <= {str}:
+        for place, name in enumerate(names):
+            spelling.text(name, f"{path}.names[{place}]")
+    if single in table:
+        table[single] = checks.plain(table[single])
     return table
 
 
@@ -164,14 +170,15 @@ def _args_json(args: Mapping[str, Any] | str | None) -> str:
 
 
 def _facet(path: str, given: Facet | str) -> Facet:
-    return given if isinstance(given, Facet) else Facet.named(str(given), field=path)
+    return spelling.named(Facet, given, path)
 
 
 def _nanoseconds(seconds: float | None, field: str) -> int | None:
     if seconds is None:
         return None
+    seconds = checks.plain(seconds)
     if type(seconds) not in (int, float) or not 0 < seconds < 10**9:
-        refuse(f"{seconds!r} is not a number of seconds above 0, such as 60", field)
+        refuse(f"{checks.shortly(seconds)} is not a number of seconds above 0, such as 60", field)
     return round(seconds * 10**9) or 1
 
 

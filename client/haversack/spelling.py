@@ -14,6 +14,7 @@ from haversack.reading import refuse
 Size = int | str
 Enum = TypeVar("Enum", bound=enum.IntEnum)
 
+_LONGEST_KEY = 60  # characters of it in the path of a field
 _LONGEST_FIGURE = 64  # characters; Python reads integers of up to 4,300 digits only
 
 
@@ -23,8 +24,9 @@ def size(value: Size | None, field: str) -> int | None:
         if len(value) > _LONGEST_FIGURE:
             refuse(f"{value[:16]}... is too long for a number of bytes; write 80GiB", field)
         return units.parse_bytes(value, field)
-    check(checks.optional_integer(field, value))
-    return value
+    whole: int | None = checks.plain(value)
+    check(checks.optional_integer(field, whole))
+    return whole
 
 
 def named(kind: type[Enum], value: Enum | str | None, field: str) -> Enum:
@@ -36,7 +38,7 @@ def named(kind: type[Enum], value: Enum | str | None, field: str) -> Enum:
     names = {_dashed(member.name): member for member in kind if member}
     found = names.get(_dashed(value)) if isinstance(value, str) else None
     if found is None:
-        refuse(f"{value!r} is unknown; use one of {', '.join(names)}", field)
+        refuse(f"{checks.shortly(value)} is unknown; use one of {', '.join(names)}", field)
     return found
 
 
@@ -48,14 +50,14 @@ def names_of(kind: type[enum.IntEnum]) -> list[str]:
 def flag(value: bool, field: str) -> bool:
     """Take a yes or no; a number or a word is none."""
     if not isinstance(value, bool):
-        refuse(f"{value!r} is neither yes nor no; give True or False", field)
+        refuse(f"{checks.shortly(value)} is neither yes nor no; give True or False", field)
     return value
 
 
 def text(value: object, field: str) -> str:
     """Take a string."""
     if not isinstance(value, str):
-        refuse(f"{value!r} ({type(value).__name__}) is not a string", field)
+        refuse(f"{checks.shortly(value)} ({type(value).__name__}) is not a string", field)
     return value
 
 
@@ -64,7 +66,7 @@ def sequence(value: object, field: str) -> tuple[Any, ...]:
     tolist = getattr(value, "tolist", None)
     listed = tolist() if tolist is not None else value
     if isinstance(listed, str | bytes | Mapping) or not isinstance(listed, Sequence):
-        refuse(f"{_shortly(value)} is not a list", field)
+        refuse(f"{checks.shortly(value)} is not a list", field)
     return tuple(listed)
 
 
@@ -78,11 +80,12 @@ def table(
 ) -> dict[str, Any]:
     """Take an object whose keys are known, the needed ones there, as a dict of its own."""
     if not isinstance(given, Mapping):
-        refuse(f"{_shortly(given)} is not an object such as {example}", path)
+        refuse(f"{checks.shortly(given)} is not an object such as {example}", path)
     known = (*needed, *others)
     for key in given:
         if key not in known:
-            refuse(f"unknown key; the keys are {', '.join(known)}", f"{path}.{key}")
+            named = str(key)[:_LONGEST_KEY]
+            refuse(f"unknown key; the keys are {', '.join(known)}", f"{path}.{named}")
     for key in needed:
         if key not in given:
             refuse(f"it is missing; {example} would do", f"{path}.{key}")
@@ -91,8 +94,3 @@ def table(
 
 def _dashed(name: str) -> str:
     return name.strip().lower().replace("_", "-")
-
-
-def _shortly(value: object) -> str:
-    written = repr(value)
-    return written if len(written) <= 40 else written[:40] + "..."

@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from typing import ParamSpec, TypeAlias, TypeVar, cast
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
+
+from haversack_kernels import cache
 
 Int64: TypeAlias = NDArray[np.int64]
 Int32: TypeAlias = NDArray[np.int32]
@@ -22,7 +23,7 @@ _Result = TypeVar("_Result")
 
 def jit(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
     """Compile ``function`` on its first call, without the GIL, and keep the code on disk."""
-    compiled = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
+    compiled = cache.njit(function, nogil=True, error_model="numpy")
     return cast(Callable[_Arguments, _Result], compiled)
 
 

@@ -125,7 +125,7 @@ def is_serving(channel: grpc.Channel, service: str = "") -> bool:
     return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
 
 
-def fixed_estimate(request: EstimateRequest) -> Estimate:
+def fixed_estimate(request: EstimateRequest, stop: Callable[[], bool]) -> Estimate:
     return Estimate(steady_bytes=request.parameter_count or 0)
 
 

@@ -213,7 +213,10 @@ def test_a_client_that_was_forked_says_so_instead_of_hanging(running: Running) -
         child.start()
         child.join(PATIENCE_S)
         assert child.exitcode == 0
-        assert "does not survive a fork" in answers.get()
+        sentence = answers.get()
+        assert "does not survive a fork" in sentence
+        assert "start a fresh process" in sentence
+        assert "close the client before the fork" in sentence
         assert client.list_workloads().workloads
 
 

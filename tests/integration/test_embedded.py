@@ -61,6 +61,33 @@ with haversack.connect() as client:
     assert client.estimate(parameter_count=1000).steady_bytes == 16000
 """
 
+# What a child answers, by how the parent's server is at the fork.
+IN_A_CHILD = """
+import os, haversack
+def in_a_child():
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            with haversack.connect() as other:
+                answer = str(other.estimate(parameter_count=1000).steady_bytes)
+        except haversack.HaversackError as refused:
+            answer = str(refused)
+        os.write(write, answer.encode())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as told:
+        answer = told.read()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    return answer
+with haversack.connect() as client:
+    client.estimate(parameter_count=1000)
+    refusal = in_a_child()
+assert f"was forked from process {os.getpid()} while a server ran" in refusal, refusal
+assert "start a fresh process" in refusal, refusal
+print(in_a_child())  # the client is closed: a fork is no hindrance
+"""
+
 
 def run(
     *arguments: str, program: str | None = None, tmp: Path, **environment: str
@@ -103,6 +130,11 @@ def test_a_child_that_leaves_the_block_takes_nothing_with_it(tmp_path: Path) -> 
     done = run("-W", "ignore", "-c", FORKED, tmp=tmp_path)
     assert (done.returncode, done.stdout) == (0, ANSWER), done.stderr
     assert list(tmp_path.glob("haversack-*")) == []
+
+
+def test_a_child_is_refused_a_server_beside_its_parent_s(tmp_path: Path) -> None:
+    done = run("-W", "ignore", "-c", IN_A_CHILD, tmp=tmp_path)
+    assert (done.returncode, done.stdout) == (0, ANSWER), done.stderr
 
 
 def test_a_folder_too_deep_for_a_socket_is_no_hindrance(tmp_path: Path) -> None:

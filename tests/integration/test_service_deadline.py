@@ -1,7 +1,8 @@
 """Nothing runs on after a deadline or a cancel, and health answers while solvers run."""
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 import grpc
 import numpy as np
@@ -18,10 +19,23 @@ from tests.integration.servers import (
     stub_of,
 )
 
-from haversack import Budget, Candidates, Client, DeadlineError, Plan, PlanRequest, wire
+from haversack import (
+    Budget,
+    CallCancelledError,
+    Candidates,
+    Client,
+    DeadlineError,
+    Estimate,
+    EstimateRequest,
+    Plan,
+    PlanRequest,
+    wire,
+)
 from haversack_server.plan.answer import plan as solve
+from haversack_server.service import app
 from haversack_server.service.app import Running
 from haversack_server.service.rooms import Rooms
+from haversack_server.service.servicer import ESTIMATE_THREADS
 from haversack_server.service.settings import Settings
 
 
@@ -49,6 +63,23 @@ class CountedSolves:
     def wait_until(self, running: int) -> bool:
         with self._change:
             return self._change.wait_for(lambda: self._running == running, PATIENCE_S)
+
+
+class CountedEstimates:
+    """An estimate room that asks, without end, whether it is to stop."""
+
+    def __init__(self) -> None:
+        self.began = threading.Semaphore(0)
+        self.ended = threading.Semaphore(0)
+
+    def estimate(self, request: EstimateRequest, stop: Callable[[], bool]) -> Estimate:
+        if not request.parameter_count:
+            return Estimate()
+        self.began.release()
+        while not stop():
+            time.sleep(0.001)
+        self.ended.release()
+        raise CallCancelledError("told to stop")
 
 
 @pytest.fixture(scope="module")
@@ -131,6 +162,52 @@ def test_a_solve_that_waits_for_a_thread_never_begins_once_its_deadline_passed()
         client.plan(request)
     assert held.began.acquire(blocking=False)  # the plan after it
     assert not held.began.acquire(blocking=False)  # and none for the one that waited
+
+
+def test_estimates_past_their_deadline_leave_their_threads_to_others() -> None:
+    room = CountedEstimates()
+    with served(rooms=Rooms(estimate=room.estimate)) as running, Client(running.target) as client:
+        for _ in range(ESTIMATE_THREADS + 1):  # one more than there are threads
+            with pytest.raises(DeadlineError):
+                client.estimate(parameter_count=1, timeout=0.3)
+            assert room.began.acquire(timeout=PATIENCE_S)
+            assert room.ended.acquire(timeout=PATIENCE_S)
+        assert client.estimate(parameter_count=0, timeout=PATIENCE_S).request_digest
+
+
+def test_stopping_the_server_stops_its_estimates() -> None:
+    room = CountedEstimates()
+    with served(Settings(grace_s=0.0), Rooms(estimate=room.estimate)) as running:
+        channel = grpc.insecure_channel(running.target)
+        call = stub_of(channel).Estimate.future(wire.message_of(EstimateRequest(parameter_count=1)))
+        assert room.began.acquire(timeout=PATIENCE_S)
+    assert room.ended.acquire(blocking=False)
+    assert call.code() is not grpc.StatusCode.OK
+    channel.close()
+
+
+def test_a_server_stops_though_its_work_does_not(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "_LAST_STEPS_S", 0.1)
+    began, release = threading.Event(), threading.Event()
+
+    def deaf(request: EstimateRequest, stop: Callable[[], bool]) -> Estimate:
+        began.set()
+        release.wait()
+        return Estimate()
+
+    try:
+        with served(Settings(grace_s=0.0), Rooms(estimate=deaf)) as running:
+            channel = grpc.insecure_channel(running.target)
+            request = wire.message_of(EstimateRequest(parameter_count=1))
+            call = stub_of(channel).Estimate.future(request)
+            assert began.wait(PATIENCE_S)
+        assert call.code() is not grpc.StatusCode.OK
+        assert "haversack-estimate: 1 still at work" in caplog.text
+        channel.close()
+    finally:
+        release.set()
 
 
 def test_stopping_the_server_stops_its_solvers() -> None:

@@ -139,6 +139,52 @@ def test_candidates_are_nouns_or_columns_of_any_kind() -> None:
         assert plan_request(candidates=given, budget=4).candidates == noun
 
 
+def test_numpy_s_whole_numbers_are_whole_numbers() -> None:
+    four: Any = np.int64(4)  # typed as what it passes for
+    three: Any = np.int8(3)
+    units = [{"name": "a", "parameter_count": np.int32(3)}]
+    request: Any = estimate_request(
+        units=units, gpus=four, zero=three, seq=four, budget=four, gpu_memory=four
+    )
+    assert request == estimate_request(
+        units=[{"name": "a", "parameter_count": 3}], gpus=4, zero=3, seq=4, budget=4, gpu_memory=4
+    )
+    assert type(request.parallelism.world_size) is int
+    columns: Any = {"size_bytes": [np.int64(3), 2], "gain": [5, np.int16(3)], "fixed_bytes": four}
+    planned = plan_request(candidates=columns, budget=4).candidates
+    assert planned is not None
+    assert planned == Candidates(size_bytes=(3, 2), gain=(5, 3), fixed_bytes=4)
+    assert set(map(type, planned.size_bytes)) == {int}
+    assert verify_request(workload="mlp", seed=four).seed == 4
+
+
+@pytest.mark.parametrize(
+    "value", [np.float64(4), np.bool_(True), np.array([4]), True, 4.0, "4", Sharding.FSDP2]
+)
+def test_what_is_no_whole_number_is_refused(value: Any) -> None:
+    with pytest.raises(InvalidRequestError, match="not an integer") as caught:
+        estimate_request(**COUNT, gpus=value)
+    assert caught.value.field == "parallelism.world_size"
+
+
+@pytest.mark.parametrize("column", [5, None, np.array(5), "12", b"12", {1: 2}])
+def test_a_column_that_is_no_list_is_refused(column: Any) -> None:
+    with pytest.raises(InvalidRequestError, match="is not a list"):
+        plan_request(candidates={"size_bytes": column, "gain": [1]}, budget=4)
+    with pytest.raises(InvalidRequestError, match="is not a list of whole numbers"):
+        Candidates(size_bytes=column, gain=(1,))
+
+
+def test_an_integer_of_more_digits_than_python_writes_is_refused_in_a_sentence() -> None:
+    huge = 10**5000
+    for keyword in ("gpus", "zero", "gpu_memory", "budget", "seq"):
+        keywords: Any = {keyword: huge}
+        with pytest.raises(InvalidRequestError, match="a number of thousands of digits"):
+            estimate_request(**COUNT, **keywords)
+    with pytest.raises(InvalidRequestError, match="a number of thousands of digits"):
+        plan_request(candidates={"size_bytes": [huge], "gain": [1.5]}, budget=4)
+
+
 def test_the_mirror_form_has_a_keyword_of_its_own() -> None:
     table = {"freed_bytes": [3], "added_ns": (5,), "names": ["a"], "used_bytes": 9}
     request = plan_request(recompute_candidates=table, budget=4, frontier_points=0)

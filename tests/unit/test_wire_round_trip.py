@@ -21,6 +21,7 @@ from haversack.profile import OptionTable, Profile, ProfileBlock
 from haversack.run import (
     BlockAction,
     Budget,
+    BytesKind,
     Document,
     DocumentFormat,
     Recompute,
@@ -165,7 +166,7 @@ SPECIAL: dict[type, Callable[[], Strategy]] = {
         [*SUBJECTS, "candidates", "recompute_candidates"],
         training=built(Training, recompute=NO_RECOMPUTE, actions=NOTHING),
         frontier_points=st.none() | st.integers(0, 64),
-        budget=nouns(Budget),
+        budget=built(Budget, kind=st.sampled_from([BytesKind.UNSPECIFIED, BytesKind.ALLOCATED])),
     ),
     VerifyRequest: verify_requests,
     VerifyEvent: events,

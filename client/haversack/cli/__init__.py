@@ -1,4 +1,4 @@
-"""The command line: ``haversack estimate|plan|verify|serve``."""
+"""The command line: ``haversack estimate|plan|verify|serve|warmup``."""
 
 from haversack.cli.entry import main
 

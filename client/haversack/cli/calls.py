@@ -8,11 +8,16 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
+
+from haversack.errors import HaversackError
 
 if TYPE_CHECKING:
     from haversack import Client
     from haversack.cli.render.page import Page
+
+
+_CANNOT_WRITE = "cannot write to standard output"
 
 
 @contextlib.contextmanager
@@ -39,7 +44,7 @@ def print_answer(answer: Any, as_json: bool, draw: Callable[["Page"], None]) -> 
         return
     from haversack.cli.render.page import Page
 
-    page = Page.of_stdout()
+    page = Page.of(open_stdout())
     draw(page)
     write(page.text())
 
@@ -59,14 +64,34 @@ def json_of(answer: Any) -> str:
 
 
 def write(text: str) -> None:
-    """Write to standard output; a reader that went away (``| head``) is no error."""
-    encoding = sys.stdout.encoding or "utf-8"
+    """Write to standard output; a reader that went away (``| head``) is no error.
+
+    Raises HaversackError where it cannot be written: a full disk, an output that is closed.
+    """
+    output = open_stdout()
+    encoding = output.encoding or "utf-8"
     try:
-        sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
-        sys.stdout.flush()
+        output.write(text.encode(encoding, "replace").decode(encoding))
+        output.flush()
     except BrokenPipeError:
-        # What Python still flushes at its end goes nowhere, instead of failing there.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _let_go(output)
+    except OSError as wrong:
+        _let_go(output)
+        raise HaversackError(
+            f"{_CANNOT_WRITE}: {wrong.strerror or type(wrong).__name__}"
+        ) from wrong
+
+
+def open_stdout() -> TextIO:
+    """Give standard output, or say that there is none."""
+    if sys.stdout is None:
+        raise HaversackError(f"{_CANNOT_WRITE}: it is closed")
+    return sys.stdout
+
+
+def _let_go(output: TextIO) -> None:
+    # What Python still flushes at its end goes nowhere, instead of failing there.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())
 
 
 def is_debugging() -> bool:
@@ -76,4 +101,5 @@ def is_debugging() -> bool:
 
 def note(text: str) -> None:
     """Write a line to standard error."""
-    print(text, file=sys.stderr, flush=True)
+    if sys.stderr is not None:  # print takes None for standard output
+        print(text, file=sys.stderr, flush=True)

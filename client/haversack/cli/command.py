@@ -6,11 +6,30 @@ from typing import Any
 
 import click
 
+from haversack.cli.calls import write
 from haversack.cli.option_types import FieldOption
 from haversack.errors import InvalidRequestError
+from haversack.reading import shown
 
 
-class AnswerCommand(click.Command):
+class WrittenHelp(click.Command):
+    """A command whose help is written as its answers are: with one sentence where it cannot be."""
+
+    def get_help_option(self, ctx: click.Context) -> click.Option | None:
+        """Make the option that shows the help."""
+        option = super().get_help_option(ctx)
+        if option is not None:
+            option.callback = _write_help
+        return option
+
+
+def _write_help(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        write(ctx.get_help() + "\n")
+        ctx.exit()
+
+
+class AnswerCommand(WrittenHelp):
     """A command whose options fill the fields of a request."""
 
     def make_context(self, *arguments: Any, **keywords: Any) -> click.Context:
@@ -57,7 +76,8 @@ class AnswerCommand(click.Command):
             if _lies_in(field, place)
         ]
         flag = max(fitting)[2] if fitting else ""
-        return f"{flag} {given['model']}" if flag == "--model" and given.get("model") else flag
+        model = given.get("model")
+        return f"{flag} {shown(model)}" if flag == "--model" and model else flag
 
     def _options(self) -> list[FieldOption]:
         return [each for each in self.params if isinstance(each, FieldOption)]

@@ -9,12 +9,14 @@ from collections.abc import Sequence
 
 import click
 
-from haversack.cli.calls import is_debugging, note
+from haversack.cli.calls import is_debugging, note, write
+from haversack.cli.command import WrittenHelp
 from haversack.cli.estimate import estimate
 from haversack.cli.exits import MEANINGS, Exit, of_error
 from haversack.cli.plan import plan
 from haversack.cli.serve import serve
 from haversack.cli.verify import verify
+from haversack.cli.warmup import warmup
 from haversack.errors import HaversackError, InternalError
 
 ISSUES = "https://github.com/haversack/haversack/issues"
@@ -28,11 +30,11 @@ def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None
     if wanted:
         import haversack
 
-        click.echo(f"haversack {haversack.__version__}")
+        write(f"haversack {haversack.__version__}\n")
         ctx.exit()
 
 
-class _InOrder(click.Group):
+class _InOrder(WrittenHelp, click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """List the commands as they were added: the question a reader has first comes first."""
         return list(self.commands)
@@ -50,7 +52,7 @@ def haversack_command() -> None:
     """
 
 
-for _command in (estimate, plan, verify, serve):
+for _command in (estimate, plan, verify, serve, warmup):
     haversack_command.add_command(_command)
 
 

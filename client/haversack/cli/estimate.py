@@ -4,10 +4,9 @@ from typing import Any
 
 import click
 
-from haversack.cli import exits, options
+from haversack.cli import exits, options, what_if
 from haversack.cli.calls import connected, deadline, print_answer
 from haversack.cli.command import AnswerCommand
-from haversack.cli.what_if import WhatIfText
 
 
 @click.command(cls=AnswerCommand, short_help="Will the run fit, and what uses the memory, when?")
@@ -27,7 +26,8 @@ from haversack.cli.what_if import WhatIfText
             field="what_ifs",
             about="A variation to answer in the same call, such as 'zero=2 microbatch=4'; may be "
             "repeated.",
-            type=WhatIfText(),
+            metavar=what_if.METAVAR,
+            callback=what_if.read_all,
             multiple=True,
         )
     ],

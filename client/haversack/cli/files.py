@@ -6,7 +6,9 @@ Every fault is an InvalidRequestError that names the file. What the keys mean is
 from typing import Any
 
 from haversack import reading, strict_json
+from haversack.checks import shortly
 from haversack.errors import InvalidRequestError, Violation
+from haversack.reading import shown
 
 MOST_BYTES = 64 * 2**20  # a million candidates with names
 
@@ -19,9 +21,9 @@ def read_units(path: str, field: str) -> list[Any]:
     table = _read_object(path, field=field, example=UNITS)
     unknown = [key for key in table if key != "units"]
     if unknown:
-        reading.refuse(f"{path}: unknown key {unknown[0]!r}; {UNITS} would do", field)
+        reading.refuse(f"{shown(path)}: unknown key {shortly(unknown[0])}; {UNITS} would do", field)
     if "units" not in table or not isinstance(table["units"], list):
-        reading.refuse(f"{path}: no list of units; {UNITS} would do", field)
+        reading.refuse(f"{shown(path)}: no list of units; {UNITS} would do", field)
     units: list[Any] = table["units"]
     return units
 
@@ -42,5 +44,7 @@ def _read_object(path: str, *, field: str, example: str) -> dict[str, Any]:
     try:
         return strict_json.parse_object(text, field=field, example=example, max_bytes=MOST_BYTES)
     except InvalidRequestError as wrong:
-        placed = [Violation(field, f"{path}: {each.description}") for each in wrong.violations]
+        placed = [
+            Violation(field, f"{shown(path)}: {each.description}") for each in wrong.violations
+        ]
         raise InvalidRequestError(violations=placed) from wrong

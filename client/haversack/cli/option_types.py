@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from haversack.checks import shortly
 from haversack.cli import files
 from haversack.reading import refuse
 
@@ -53,7 +54,7 @@ class Whole(FieldType):
         """Read digits, with a sign or not."""
         digits = text.strip()
         if len(digits) > 20 or not digits.removeprefix("-").isdecimal():
-            refuse(f"{text!r} is not a whole number such as 8", field)
+            refuse(f"{shortly(text)} is not a whole number such as 8", field)
         return int(digits)
 
 
@@ -69,7 +70,7 @@ class Seconds(FieldType):
         except ValueError:
             seconds = 0.0
         if not 0 < seconds < 10**9:
-            refuse(f"{text!r} is not a number of seconds above 0, such as 60", field)
+            refuse(f"{shortly(text)} is not a number of seconds above 0, such as 60", field)
         return seconds
 
 
@@ -97,7 +98,7 @@ class Address(FieldType):
             return text
         host, colon, port = text.rpartition(":")
         if not colon or not host or not port:
-            refuse(f"{text!r} is no address; give HOST:PORT, such as localhost:50051", field)
+            refuse(f"{shortly(text)} is no address; give HOST:PORT, such as localhost:50051", field)
         Port().read(port, field)
         return text
 

@@ -121,6 +121,7 @@ DEVICES = [
         field="parallelism.sequence_parallel",
         about="Split norms and residuals over the tensor-parallel ranks too.",
         is_flag=True,
+        default=None,
     ),
     option(
         "Devices",

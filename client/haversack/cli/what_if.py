@@ -1,31 +1,40 @@
 """Variations on one line: ``--what-if "zero=2 microbatch=4"``."""
 
+from collections.abc import Sequence
 from typing import Any
 
-from haversack.cli.option_types import FieldType, Whole
+import click
+
+from haversack.checks import shortly
+from haversack.cli.option_types import Whole
 from haversack.keywords import RunOptions
 from haversack.reading import refuse
 
 _KINDS = RunOptions.__annotations__
 
 
-class WhatIfText(FieldType):
-    """A variation: names of options with their values, parted by spaces or commas."""
+METAVAR = "'OPTION=VALUE ...'"
 
-    name = "'OPTION=VALUE ...'"
 
-    def read(self, text: str, field: str) -> dict[str, Any]:
-        """Read a variation, which is named by its text."""
-        changes: dict[str, Any] = {"name": text.strip()}
-        for word in text.replace(",", " ").split():
-            name, equals, value = word.partition("=")
-            keyword = name.removeprefix("--").replace("-", "_")
-            if keyword in changes:
-                refuse(f"{name} stands twice in {text!r}; keep one", field)
-            changes[keyword] = _read(keyword, value, field) if equals else True
-        if len(changes) == 1:
-            refuse(f"{text!r} changes nothing; give such as 'zero=2 microbatch=4'", field)
-        return changes
+def read_all(
+    ctx: click.Context, option: click.Parameter, texts: Sequence[str]
+) -> tuple[dict[str, Any], ...]:
+    """Read variations; one that will not do is named by its place."""
+    return tuple(_variation(text, f"what_ifs[{place}]") for place, text in enumerate(texts))
+
+
+def _variation(text: str, field: str) -> dict[str, Any]:
+    """Read names of options with their values, parted by spaces or commas."""
+    changes: dict[str, Any] = {"name": text.strip()}
+    for word in text.replace(",", " ").split():
+        name, equals, value = word.partition("=")
+        keyword = name.removeprefix("--").replace("-", "_")
+        if keyword in changes:
+            refuse(f"{shortly(name)} stands twice in {shortly(text)}; keep one", field)
+        changes[keyword] = _read(keyword, value, field) if equals else True
+    if len(changes) == 1:
+        refuse(f"{shortly(text)} changes nothing; give such as 'zero=2 microbatch=4'", field)
+    return changes
 
 
 def _read(keyword: str, value: str, field: str) -> int | str:

@@ -26,6 +26,7 @@ from haversack_server.service.settings import Settings, split_address
 
 LARGEST_MESSAGE = 64 * 2**20  # bytes, both ways; about four times that in memory
 _LAST_ANSWERS_S = 0.2  # for answers that are on their way out
+_LAST_STEPS_S = 2.0  # for work that was told to stop; it looks every few milliseconds
 _OPTIONS = (
     ("grpc.max_send_message_length", LARGEST_MESSAGE),
     ("grpc.max_receive_message_length", LARGEST_MESSAGE),
@@ -68,7 +69,7 @@ async def serving(
         await stack.enter_async_context(jobs)
         metrics.watch(jobs.counts)
         servicer = Servicer(rooms or Rooms(), jobs, metrics, settings.solver_threads)
-        stack.push_async_callback(servicer.close)
+        stack.push_async_callback(servicer.close, max(settings.grace_s, _LAST_STEPS_S))
         measure = Measure(metrics)
         chain = (measure, Errors(), Admission(settings.max_in_flight, metrics))
         server = grpc.aio.server(interceptors=chain, options=_OPTIONS)

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 
 import haversack
 from haversack.verify import JobState, VerifyReport, VerifyVerdict
+from haversack_kernels import cache
 from haversack_server.service.around import METHODS, SERVICE, Around, Call
 
 BUCKETS_S = (
@@ -57,11 +58,17 @@ class Metrics:
         self.rejected_in_flight = rejected.labels("in_flight")
         self.solve = Histogram(
             "haversack_solve_seconds",
-            "Time of a plan's solver, by its name.",
+            "Time of a plan in its room (tables, floor, solve, frontier), by its solver.",
             ("solver",),
             buckets=BUCKETS_S,
             registry=registry,
         )
+        compiling = Gauge(
+            "haversack_compile_seconds",
+            "Time that this process has spent compiling kernels; 0 when all came from disk.",
+            registry=registry,
+        )
+        compiling.set_function(cache.compile_seconds)
         self.jobs = Gauge(
             "haversack_verify_jobs",
             "Verify jobs now, by their state.",

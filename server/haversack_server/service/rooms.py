@@ -14,11 +14,13 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+Stop = Callable[[], bool]
 
-def _estimate(request: EstimateRequest) -> Estimate:
+
+def _estimate(request: EstimateRequest, stop: Stop) -> Estimate:
     from haversack_server.estimate.answer import estimate
 
-    return estimate(request)
+    return estimate(request, stop)
 
 
 def _plan(request: PlanRequest, cancel: "NDArray[np.uint8]") -> Plan:
@@ -35,8 +37,11 @@ def _warm() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Rooms:
-    """What answers: functions of nouns, which run in threads. A plan ends once told to."""
+    """What answers: functions of nouns, which run in threads. They end soon after being told to.
 
-    estimate: Callable[[EstimateRequest], Estimate] = _estimate
+    An estimate asks its second argument; a plan looks at the first byte of its own.
+    """
+
+    estimate: Callable[[EstimateRequest, Stop], Estimate] = _estimate
     plan: "Callable[[PlanRequest, NDArray[np.uint8]], Plan]" = _plan
     warm: Callable[[], None] = _warm

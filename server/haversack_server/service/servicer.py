@@ -3,7 +3,9 @@
 Knows no rule of any room, and no status: what a room raises is for the interceptors.
 """
 
+import asyncio
 import hashlib
+import threading
 import time
 from contextlib import aclosing
 from dataclasses import replace
@@ -25,7 +27,7 @@ from haversack.verify import (
 )
 from haversack_server.jobs import JobRunner
 from haversack_server.service.metrics import Metrics
-from haversack_server.service.rooms import Rooms
+from haversack_server.service.rooms import Rooms, Stop
 from haversack_server.service.threads import Threads
 
 if TYPE_CHECKING:
@@ -52,16 +54,18 @@ class Servicer(HaversackServiceServicer):
         """Compile the kernels, in the thread that will run them."""
         await self._solves.run(self._rooms.warm)
 
-    async def close(self) -> None:
-        """Wait for what still runs."""
-        await self._estimates.close()
-        await self._solves.close()
+    async def close(self, grace_s: float) -> None:
+        """Tell what still runs to stop, and wait for it ``grace_s`` seconds at most."""
+        await asyncio.gather(self._estimates.close(grace_s), self._solves.close(grace_s))
 
     async def Estimate(
         self, request: estimate_pb2.EstimateRequest, context: Context
     ) -> estimate_pb2.EstimateResponse:
-        """Answer what a training run needs on each rank."""
-        return await self._estimates.run(lambda: self._estimate(request))
+        """Answer what a training run needs on each rank; the work ends with the call."""
+        told = threading.Event()
+        return await self._estimates.run(
+            lambda: self._estimate(request, told.is_set), stop=told.set
+        )
 
     async def Plan(self, request: plan_pb2.PlanRequest, context: Context) -> plan_pb2.PlanResponse:
         """Answer what to save and what to recompute; the solver ends with the call."""
@@ -98,8 +102,10 @@ class Servicer(HaversackServiceServicer):
         answer = ListWorkloadsResponse(workloads=self._jobs.workloads())
         return wire.to_message(answer, verify_pb2.ListWorkloadsResponse())
 
-    def _estimate(self, request: estimate_pb2.EstimateRequest) -> estimate_pb2.EstimateResponse:
-        answer = self._rooms.estimate(wire.from_message(EstimateRequest, request))
+    def _estimate(
+        self, request: estimate_pb2.EstimateRequest, stop: Stop
+    ) -> estimate_pb2.EstimateResponse:
+        answer = self._rooms.estimate(wire.from_message(EstimateRequest, request), stop)
         answer = replace(answer, request_digest=_digest(request))
         return wire.to_message(answer, estimate_pb2.EstimateResponse())
 

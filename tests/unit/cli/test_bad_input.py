@@ -9,6 +9,8 @@ import pytest
 Run = Callable[..., Any]
 Write = Callable[[str, str], str]
 
+LONG = "x" * 5000
+
 
 def refused(done: Any, *words: str) -> None:
     """Check an answer to bad input."""
@@ -112,7 +114,9 @@ def test_a_wrong_file_of_units(
         (["--what-if", " "], ("what_ifs", "changes nothing", "--what-if")),
         (["--what-if", "zeros=2"], ("what_ifs[0].zeros", "unknown key")),
         (["--what-if", "zero=5"], ("what_ifs[0].parallelism.sharding", "0, 1, 2 or 3")),
-        (["--what-if", "zero=two"], ("what_ifs.zero", "'two'")),
+        (["--what-if", "zero=two"], ("what_ifs[0].zero", "'two'", "--what-if")),
+        (["--what-if", "zero=1", "--what-if", "tp=x"], ("what_ifs[1].tp", "'x'", "--what-if")),
+        (["--what-if", "zero=1", "--what-if", ","], ("what_ifs[1]", "changes nothing")),
         (["--what-if", "tp=2 tp=4"], ("what_ifs", "twice")),
         (["--units", "none.json"], ("units", "none.json: no such file or directory", "--units")),
         (["--model", "none.json"], ("documents", "one subject")),
@@ -128,6 +132,36 @@ def test_a_wrong_option_of_estimate(
         words = ("documents[0].text", "none.json: no such file or directory", "config.json")
     refused(haversack_run("estimate", "--parameter-count", "1000", *arguments), *words)
     assert client.asked == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--gpus", LONG],
+        ["--precision", LONG],
+        ["--gpu-memory", LONG],
+        ["--timeout", LONG],
+        ["--server", LONG],
+        ["--what-if", f"zero={LONG}"],
+        ["--what-if", LONG],
+        ["--what-if", f"{LONG}=1"],
+        ["--units", LONG],
+        ["--model", LONG],
+    ],
+)
+def test_a_long_input_is_not_repeated_in_full(
+    client: Any, haversack_run: Run, arguments: list[str]
+) -> None:
+    done = haversack_run("estimate", "--parameter-count", "1000", *arguments)
+    refused(done, arguments[0])
+    assert len(done.err) < 600
+
+
+@pytest.mark.parametrize("arguments", [["--candidates", "", "--budget", "4"], ["--model", ""]])
+def test_an_empty_path_is_said_to_be_empty(
+    client: Any, haversack_run: Run, arguments: list[str]
+) -> None:
+    refused(haversack_run("plan", *arguments), "is empty; give", arguments[0])
 
 
 def test_no_subject_names_the_options_that_give_one(client: Any, haversack_run: Run) -> None:

@@ -1,10 +1,11 @@
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from haversack import errors
-from haversack.cli import exits
+from haversack.cli import entry, exits
 from haversack.cli.exits import Exit
 from haversack.estimate import Estimate, EstimateVerdict
 from haversack.plan import Plan, PlanStatus
@@ -133,3 +134,27 @@ def test_a_reader_that_goes_away_does_not_change_the_exit_code(
     monkeypatch.setattr("sys.stdout", Gone())
     assert haversack_run(*ESTIMATE, "--json").code == 4
     assert closed == [99]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that Linux has")
+@pytest.mark.parametrize("arguments", [ESTIMATE, (*ESTIMATE, "--json"), ("--help",)])
+def test_an_output_that_takes_nothing_is_one_sentence(
+    client: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+) -> None:  # fmt: skip
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr("sys.stdout", full)
+        assert entry.run(arguments) == Exit.FAILED
+    sentence = "haversack: cannot write to standard output: No space left on device\n"
+    assert capsys.readouterr().err == sentence
+
+
+@pytest.mark.parametrize("arguments", [ESTIMATE, (*ESTIMATE, "--json"), ("--version",)])
+def test_an_output_that_is_closed_is_one_sentence(
+    client: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+) -> None:  # fmt: skip
+    monkeypatch.setattr("sys.stdout", None)
+    assert entry.run(arguments) == Exit.FAILED
+    sentence = "haversack: cannot write to standard output: it is closed\n"
+    assert capsys.readouterr().err == sentence

@@ -71,6 +71,28 @@ def test_verbose_adds_the_timeline_and_the_sources() -> None:
         assert expected in long
 
 
+def test_thousands_of_units_show_their_first_and_last_windows() -> None:
+    moments = tuple(
+        Moment(phase="step 1 forward", name=f"window {place}", allocated_bytes=1, term_bytes=(1, 1))
+        for place in range(3000)
+    )
+    answer = Estimate(
+        terms=(
+            Term(name="shards", category=TermCategory.PARAMETER, bytes=1),
+            Term(name="gathered", category=TermCategory.TRANSIENT, bytes=1, largest_bytes=1),
+        ),
+        timeline=moments,
+    )
+    request = estimate_request(units=[{"name": "a", "parameter_count": 1}])
+    text = drawn(draw_estimate, request, answer, False)
+    shown = [moment.name for moment in moments if f" {moment.name} " in text]
+    assert shown == [f"window {place}" for place in (*range(20), *range(2980, 3000))]
+    assert "... 2960 more; --verbose shows them" in " ".join(text.split())
+    verbose = drawn(draw_estimate, request, answer, True)
+    assert all(f" {moment.name} " in verbose for moment in moments)
+    assert "more; --verbose" not in verbose
+
+
 def test_units_show_their_gather_windows_as_idealised() -> None:
     request = estimate_request(units=[{"name": "a", "parameter_count": 1000}], gpus=4, zero=3)
     answer = Estimate(

@@ -6,14 +6,17 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from haversack.errors import UnavailableError
 from haversack_server.service.threads import Threads
+
+PATIENCE_S = 60.0
 
 
 @pytest.fixture
 async def one_thread() -> AsyncIterator[Threads]:
     threads = Threads("test", 1)
     yield threads
-    await threads.close()
+    await threads.close(PATIENCE_S)
 
 
 async def begun(work_began: threading.Event) -> None:
@@ -65,3 +68,48 @@ async def test_work_that_waits_for_a_thread_never_begins_once_cancelled(
     await running
     await one_thread.run(lambda: done.append("third"))
     assert done == ["first", "third"]
+
+
+async def test_closing_tells_what_runs_to_stop_and_drops_what_waits(one_thread: Threads) -> None:
+    began, told = threading.Event(), threading.Event()
+    done: list[str] = []
+
+    def first() -> None:
+        began.set()
+        assert told.wait(10)
+        done.append("first")
+
+    running = asyncio.create_task(one_thread.run(first, stop=told.set))
+    await begun(began)
+    waiting = asyncio.create_task(one_thread.run(lambda: done.append("second")))
+    await asyncio.sleep(0)  # until it is in the queue
+    await one_thread.close(PATIENCE_S)
+    await running
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert done == ["first"]
+    with pytest.raises(UnavailableError, match="the server stops"):
+        await one_thread.run(lambda: done.append("third"))
+
+
+async def test_work_that_does_not_stop_is_left_behind_with_a_line_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    threads = Threads("deaf", 1)
+    began, release = threading.Event(), threading.Event()
+
+    def work() -> None:
+        began.set()
+        release.wait()
+
+    call = asyncio.create_task(threads.run(work))
+    await begun(began)
+    call.cancel()  # it now waits for its thread
+    await asyncio.sleep(0)
+    try:
+        await threads.close(0.0)
+        assert call.cancelled()
+        assert "deaf: 1 still at work" in caplog.text
+        assert all(each.daemon for each in threading.enumerate() if each.name.startswith("deaf"))
+    finally:
+        release.set()

@@ -1,0 +1,354 @@
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event, Thread
+from typing import Any
+
+import numpy as np
+import pytest
+
+from haversack_kernels import ceiling, segments
+from haversack_kernels._jit import Int64
+from haversack_kernels.arena import ArenaLimitError
+from haversack_kernels.errors import SolveCancelled
+from haversack_kernels.segments_columns import checked, kinds, rounded
+from haversack_kernels.segments_least import enough, least_from, ranges
+from haversack_kernels.segments_schedule import highest
+from haversack_kernels.segments_table import fill, fill_first
+from haversack_kernels.segments_trace import trace
+
+
+def column(*values: int) -> Int64:
+    return np.array(values, dtype=np.int64)
+
+
+# Block 0 blows its small input up to 10 bytes, block 1 brings them down to 2, block 2 is the loss.
+# Rows: save (0) and recompute (1) of block 0, the same of block 1 (2, 3), save of block 2 (4).
+HOURGLASS = segments.Chain(
+    offsets=column(0, 2, 4, 5),
+    retained=column(13, 10, 5, 2, 0),
+    forward_peak=column(13, 11, 5, 3, 18),
+    backward_peak=column(23, 23, 17, 17, 20),
+    extra=column(0, 3, 0, 3, 0),
+    inside=np.array([True] * 5),
+    plain_peak=column(11, 3, 18),
+    plain_time=column(4, 4, 9),
+    boundary=column(10, 2, 0),
+    gathered=column(0, 0, 0),
+    forward_base=column(0, 0, 0),
+    backward_base=column(0, 0, 0),
+)
+
+
+def solve(budget: int, chain: segments.Chain = HOURGLASS, **options: Any) -> segments.Schedule:
+    return segments.solve(chain, budget, **{"unit": 1, "refine": False, **options})
+
+
+def equal_blocks(blocks: int, growing_base: int = 0) -> segments.Chain:
+    """Blocks of two options, save and recompute, each with the base of ``growing_base`` more."""
+    each = np.ones(blocks, dtype=np.int64)
+    return segments.Chain(
+        offsets=np.arange(blocks + 1, dtype=np.int64) * 2,
+        retained=np.tile(column(19, 4), blocks),
+        forward_peak=np.tile(column(21, 11), blocks),
+        backward_peak=np.tile(column(30, 30), blocks),
+        extra=np.tile(column(0, 7), blocks),
+        inside=np.ones(2 * blocks, dtype=np.bool_),
+        plain_peak=11 * each,
+        plain_time=7 * each,
+        boundary=4 * each,
+        gathered=0 * each,
+        forward_base=0 * each,
+        backward_base=growing_base * np.arange(blocks, dtype=np.int64)[::-1],
+    )
+
+
+@pytest.mark.parametrize(
+    ("budget", "tree", "extra", "peak"),
+    [
+        # All saved: 13 + 5 + 20 at the loss.
+        (38, (segments.Block(0, 0), segments.Block(1, 2), segments.Block(2, 4)), 0, 38),
+        # Block 1 again: 13 + 2 + 20.
+        (37, (segments.Block(0, 0), segments.Block(1, 3), segments.Block(2, 4)), 3, 35),
+        # Both again, one by one: the 10 bytes between them stay, 10 + 2 + 20.
+        (34, (segments.Block(0, 1), segments.Block(1, 3), segments.Block(2, 4)), 6, 32),
+        # Both under one checkpoint: 2 + 20 at the loss, then 13 of block 0 + 17 of block 1.
+        (
+            31,
+            (
+                segments.Segment(0, 1, (segments.Block(0, 0), segments.Block(1, 2))),
+                segments.Block(2, 4),
+            ),
+            8,
+            30,
+        ),
+        # And block 0 yet again within it: 10 + 17.
+        (
+            29,
+            (
+                segments.Segment(0, 1, (segments.Block(0, 1), segments.Block(1, 2))),
+                segments.Block(2, 4),
+            ),
+            11,
+            27,
+        ),
+    ],
+)
+def test_a_segment_drops_the_large_boundary_that_recomputed_blocks_keep(
+    budget: int, tree: segments.Tree, extra: int, peak: int
+) -> None:
+    schedule = solve(budget)
+    assert schedule.feasible
+    assert segments.tree(schedule.nodes) == tree
+    assert (schedule.extra, schedule.peak) == (extra, peak)
+
+
+def test_of_equal_costs_the_schedule_that_needs_less_is_chosen() -> None:
+    as_dear = HOURGLASS._replace(extra=column(0, 4, 0, 4, 0))
+    assert solve(34, as_dear).nodes.option.tolist() == [-1, 0, 2, 4]  # 30 bytes, the others 32
+
+
+def test_of_equal_costs_and_needs_blocks_go_before_segments() -> None:
+    # Saved or in segments, 18 are held at the loss, and a plain forward costs nothing.
+    free = HOURGLASS._replace(plain_time=column(0, 0, 0), boundary=column(13, 18, 0))
+    assert solve(38, free).nodes.option.tolist() == [0, 2, 4]
+
+
+def test_segments_reach_below_the_floor_of_options_alone() -> None:
+    no_base = column(0, 0, 0)
+    blockwise = ceiling.floor(
+        HOURGLASS.offsets,
+        HOURGLASS.retained,
+        HOURGLASS.forward_peak,
+        HOURGLASS.backward_peak,
+        no_base,
+        no_base,
+    )
+    assert (blockwise.peak, segments.floor(HOURGLASS)) == (32, 27)
+    assert not solve(26).feasible
+    assert solve(26).nodes.first.size == 0
+
+
+def test_an_option_not_allowed_inside_is_used_outside_only() -> None:
+    only_outside = np.array([True, False, True, True, True])
+    chain = HOURGLASS._replace(inside=only_outside)
+    assert solve(34, chain).nodes.option.tolist() == [1, 3, 4]
+    assert solve(30, chain).nodes.option.tolist() == [-1, 0, 2, 4]
+    # Below 30 block 0 has to run again within the segment: a segment of its own does it.
+    inner = segments.Segment(0, 0, (segments.Block(0, 0),))
+    outer = segments.Segment(0, 1, (inner, segments.Block(1, 2)))
+    assert segments.tree(solve(27, chain).nodes) == (outer, segments.Block(2, 4))
+
+
+def test_a_block_without_an_option_inside_is_in_no_segment() -> None:
+    chain = HOURGLASS._replace(inside=np.array([False, False, True, True, True]))
+    assert segments.floor(chain) == 32
+    assert solve(32, chain).nodes.option.tolist() == [1, 3, 4]
+
+
+def test_a_segment_keeps_its_units_gathered_until_their_own_backward() -> None:
+    # Bases contain the running block's unit: 3, 6 and 0 bytes.
+    unit = column(3, 6, 0)
+    chain = HOURGLASS._replace(gathered=unit, forward_base=unit, backward_base=unit)
+    nodes = solve(31).nodes  # blocks 0 and 1 in a segment, both saved within
+    schedule = segments.measured(chain, nodes)
+    # Block 1 backward: base 6, unit 0 of 3 bytes, 13 held by block 0, 17.
+    assert (schedule.peak, schedule.block, schedule.backward) == (39, 1, True)
+    assert segments.measured(chain._replace(gathered=column(0, 0, 0)), nodes).peak == 36
+
+
+def test_bases_of_backward_are_those_of_the_block_whose_turn_it_is() -> None:
+    def peak(*backward_base: int, block_1_backward: int = 17) -> tuple[int, int]:
+        changed = HOURGLASS._replace(
+            backward_base=column(*backward_base),
+            backward_peak=column(23, 23, block_1_backward, 17, 20),
+        )
+        schedule = segments.measured(changed, solve(31).nodes)
+        return schedule.peak, schedule.block
+
+    assert peak(0, 100, 0) == (100 + 13 + 17, 1)
+    # While blocks 0 and 1 run again, block 1 is the next to run backward.
+    assert peak(0, 100, 0, block_1_backward=0) == (100 + 2 + 13 + 5, 1)
+    assert peak(50, 0, 0) == (50 + 23, 0)
+
+
+def test_sizes_are_rounded_up_and_the_budget_down() -> None:
+    # In slots of 10: the loss takes 2, block 1 holds 1, and block 0 holds 2 if saved, else 1.
+    assert solve(50, unit=10).nodes.option.tolist() == [0, 2, 4]
+    assert solve(49, unit=10).nodes.option.tolist() == [1, 2, 4]
+    assert solve(40, unit=10).nodes.option.tolist() == [1, 2, 4]
+    # The segment needs 3: its boundary and the loss, or block 0 again and block 1's 17.
+    assert segments.floor(HOURGLASS, unit=10) == 3
+    assert not solve(29, unit=10).feasible
+
+
+def test_refining_takes_what_is_within_the_budget_in_bytes_though_not_in_slots() -> None:
+    assert solve(39, unit=10).extra == 11
+    assert solve(39, unit=10, refine=True).extra == 0  # 38 bytes, which take 5 slots
+    assert solve(37, unit=10, refine=True).peak == 35
+    # Feasible in bytes, not in slots; and in neither.
+    assert solve(29, unit=10, refine=True).peak == 27
+    assert not solve(26, unit=10, refine=True).feasible
+
+
+def test_a_lower_bound_with_sizes_rounded_down_closes_or_leaves_a_gap() -> None:
+    assert segments.lower_bound(HOURGLASS, 49, unit=10) == 0
+    assert solve(49, unit=10).extra == 3
+    assert segments.lower_bound(HOURGLASS, 34, unit=1) == solve(34).extra == 6
+    assert segments.lower_bound(HOURGLASS, 26, unit=1) is None
+
+
+def test_the_frontier_runs_from_the_floor_to_where_more_gains_nothing() -> None:
+    found = segments.frontier(HOURGLASS, 100, unit=1)
+    assert found.slots.tolist() == list(range(27, 39))
+    assert found.extra.tolist() == [11] * 3 + [8] * 2 + [6] * 3 + [3] * 3 + [0]
+    assert segments.frontier(HOURGLASS, 26, unit=1).slots.size == 0
+    assert segments.frontier(HOURGLASS, 30, unit=1).slots.tolist() == [27, 28, 29, 30]
+
+
+def test_a_schedule_is_shown_with_a_line_per_node() -> None:
+    assert segments.show(solve(29).nodes).splitlines() == [
+        "blocks 0 to 1 again:",
+        "  block 0: 1",
+        "  block 1: 2",
+        "block 2: 4",
+    ]
+
+
+def test_a_chain_as_deep_as_it_is_long_is_traced_and_measured() -> None:
+    blocks = 60
+    chain = equal_blocks(blocks)._replace(retained=np.tile(column(1000, 1000), blocks))
+    chain = chain._replace(inside=np.tile([True, False], blocks))
+    floor = segments.floor(chain)
+    schedule = solve(floor, chain)
+    assert schedule.peak == floor
+    depth = np.zeros(schedule.nodes.first.size, dtype=np.int64)
+    for node, parent in enumerate(schedule.nodes.parent):
+        depth[node] = 0 if parent < 0 else depth[parent] + 1
+    assert depth.max() > 10
+    assert len(segments.show(schedule.nodes).splitlines()) == schedule.nodes.first.size
+    assert schedule.nodes.first.size <= 3 * blocks
+
+
+def test_equal_blocks_with_equal_bases_share_rows() -> None:
+    def rows(chain: segments.Chain) -> int:
+        table = rounded(checked(chain), 1, 0)
+        return ranges(table, kinds(table), np.zeros(1, dtype=np.uint8)).rows
+
+    assert rows(equal_blocks(40)) == 1 + 40  # the row of no block, and one per length
+    assert rows(equal_blocks(40, growing_base=1)) == 1 + 40 * 41 // 2
+
+
+def test_a_thousand_equal_blocks_are_solved() -> None:
+    chain = equal_blocks(1000)
+    schedule = solve(500, chain)
+    assert schedule.feasible
+    assert schedule.peak <= 500
+    assert (schedule.nodes.option < 0).any()
+
+
+def test_a_table_above_the_limit_is_refused_with_a_unit_that_does() -> None:
+    chain = equal_blocks(30, growing_base=1)
+    with pytest.raises(ArenaLimitError, match="above the limit of 200000; unit=") as refused:
+        solve(10**6, chain, arena_limit_bytes=200_000)
+    assert refused.value.needed_bytes > 200_000
+    assert refused.value.unit is not None
+    assert solve(10**6, chain, arena_limit_bytes=200_000, unit=refused.value.unit).feasible
+    with pytest.raises(ArenaLimitError, match="no unit would do") as never:
+        solve(10**6, chain, arena_limit_bytes=1000)
+    assert never.value.unit is None
+
+
+def test_a_budget_beyond_what_saving_all_needs_makes_no_larger_table() -> None:
+    assert solve(2**62, equal_blocks(30), arena_limit_bytes=200_000).extra == 0
+
+
+def test_a_flag_set_before_stops_every_stage_at_its_first_range() -> None:
+    cancel = np.ones(1, dtype=np.uint8)
+    for start in (
+        lambda: solve(38, cancel=cancel),
+        lambda: segments.floor(HOURGLASS, cancel=cancel),
+        lambda: segments.frontier(HOURGLASS, 38, unit=1, cancel=cancel),
+        lambda: segments.lower_bound(HOURGLASS, 38, unit=1, cancel=cancel),
+    ):
+        with pytest.raises(SolveCancelled) as stopped:
+            start()
+        assert stopped.value.states == 0
+    table = rounded(checked(HOURGLASS), 1, 0)
+    known = ranges(table, kinds(table), np.zeros(1, dtype=np.uint8))
+    cells = np.full((known.rows, 39), 77)
+    assert fill(table, known, cells, cancel) == 0
+    assert (cells[1:] == 77).all()
+    best = fill_first(table, known, least_from(table, known.least), cells, cancel)
+    assert best[0].min() == 2**63 - 1
+
+
+def test_a_flag_set_while_solving_stops_at_the_next_range() -> None:
+    blocks = 130
+    cancel, done = np.zeros(1, dtype=np.uint8), []
+
+    def run() -> None:
+        with pytest.raises(SolveCancelled) as stopped:
+            solve(2400, equal_blocks(blocks, growing_base=1), cancel=cancel)
+        done.append(stopped.value.states)
+
+    thread = Thread(target=run)
+    thread.start()
+    Event().wait(0.05)  # only lets it get under way: the outcome is the same without
+    cancel[0] = 1
+    thread.join()
+    assert len(done) == 1
+    assert done[0] <= blocks * (blocks + 1) // 2
+
+
+def test_concurrent_solves_give_the_same_answers() -> None:
+    budgets = [300, 400, 500, 600] * 2
+
+    def extra(budget: int) -> int:
+        return solve(budget, equal_blocks(40, growing_base=1)).extra
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(extra, budgets)) == list(map(extra, budgets))
+
+
+def test_after_the_warm_up_nothing_is_left_to_compile() -> None:
+    def compiled() -> list[int]:
+        entries: tuple[Any, ...] = (ranges, least_from, enough, fill, fill_first, trace, highest)
+        return [len(entry.signatures) for entry in entries]
+
+    segments.warm_up()
+    before = compiled()
+    read_only = np.frombuffer(HOURGLASS.retained.tobytes(), dtype=np.int64)
+    segments.measured(HOURGLASS, solve(30, HOURGLASS._replace(retained=read_only)).nodes)
+    segments.lower_bound(equal_blocks(20), 200, unit=3)
+    assert compiled() == before == [1] * 7
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "message"),
+    [
+        ({"offsets": column(0)}, ValueError, "there is no block"),
+        ({"offsets": column(1, 5)}, ValueError, "do not start at 0"),
+        ({"offsets": column(0, 2, 2, 5)}, ValueError, "block 1 has no option"),
+        ({"offsets": column(0, 2, 4, 6)}, ValueError, "retained has 5 values for 6 options"),
+        ({"extra": column(0, 4, 0, -4, 0)}, ValueError, "extra\\[3\\] is negative"),
+        ({"backward_base": column(0, -1, 0)}, ValueError, "backward_base\\[1\\] is negative"),
+        ({"boundary": column(0, 0)}, ValueError, "boundary has 2 values for 3 blocks"),
+        ({"inside": np.array([True])}, ValueError, "inside has 1 values for 5 options"),
+        ({"inside": column(1, 1, 1, 1, 1)}, TypeError, "inside is not a one-dimensional bool"),
+        ({"plain_time": np.zeros(3)}, TypeError, "plain_time is not a one-dimensional int64"),
+        ({"retained": column(2**59, 0, 1, 1, 0)}, OverflowError, "retained sums up to"),
+        ({"gathered": column(2**59, 0, 1)}, OverflowError, "gathered sums up to"),
+        ({"plain_peak": column(2**60, 0, 1)}, OverflowError, "plain_peak reaches beyond 2"),
+        ({"plain_time": column(2**59, 0, 0)}, OverflowError, "times may add up to"),
+    ],
+)
+def test_bad_columns_are_refused_by_name(
+    changed: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        solve(38, HOURGLASS._replace(**changed))
+
+
+@pytest.mark.parametrize("unit", [0, -1, 2**60])
+def test_a_unit_out_of_range_is_refused(unit: int) -> None:
+    with pytest.raises(ValueError, match=f"unit is {unit}"):
+        solve(38, unit=unit)
