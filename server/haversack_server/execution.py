@@ -138,7 +138,7 @@ class Executor:
         except TimeoutError:
             return VerifyFailure(
                 reason=FailureReason.DEADLINE,
-                message=f"The job did not end within {deadline_ns / 1e9:g} s and was killed.",
+                message=f"The job did not end within {deadline_ns / 1e9:g} s and was killed",
             )
         except (FrameError, RecordError, HaversackError) as wrong:
             return VerifyFailure(
@@ -171,7 +171,7 @@ class Executor:
         how = "was lost with the worker" if status is None else reports.ended(status)
         return VerifyFailure(
             reason=FailureReason.WORKER_LOST,
-            message=f"The job's process {how} before its report.",
+            message=f"The job's process {how} before its report",
             exit_status=status,
         )
 

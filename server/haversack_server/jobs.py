@@ -163,7 +163,7 @@ class JobRunner:
 
 _CANCELLED = VerifyFailure(
     reason=FailureReason.CANCELLED,
-    message="The job was cancelled, or nobody read its stream any more.",
+    message="The job was cancelled, or nobody read its stream any more",
 )
 
 

@@ -110,3 +110,16 @@ def test_an_interrupt_ends_the_job_and_exits_130(folder: Path) -> None:
         assert process.wait(PATIENCE_S) == 130
         assert process.stderr.read().splitlines()[-1] == "haversack: interrupted"
         assert process.stdout.read() == ""
+
+
+def test_a_terminated_command_leaves_no_folder_behind(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "haversack.cli", "verify", "--workload", "gpt2-tiny"]
+    path = os.pathsep.join(str(ROOT / each) for each in ("client", "kernels", "server"))
+    environment = os.environ | {"TMPDIR": str(tmp_path), "PYTHONPATH": path}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        process.stderr.readline()  # the job is known, so the server in the process is up
+        process.terminate()
+        process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert [each.name for each in tmp_path.iterdir() if "haversack" in each.name] == []

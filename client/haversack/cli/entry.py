@@ -3,9 +3,11 @@
 An error is one line on standard error, never a traceback; HAVERSACK_DEBUG=1 asks for one.
 """
 
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
+from typing import NoReturn
 
 import click
 
@@ -58,7 +60,14 @@ for _command in (estimate, plan, verify, serve, warmup):
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit."""
+    # An end that Python does not see leaves the folder of a server in this process behind.
+    signal.signal(signal.SIGTERM, _terminate)
     sys.exit(run(arguments))
+
+
+def _terminate(number: int, _: object) -> NoReturn:
+    signal.signal(number, signal.SIG_DFL)  # a second one ends it at once
+    raise SystemExit(128 + number)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

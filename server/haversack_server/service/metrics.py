@@ -14,7 +14,7 @@ import grpc.aio
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
 import haversack
-from haversack.verify import JobState, VerifyReport, VerifyVerdict
+from haversack.verify import FailureReason, JobState, VerifyReport, VerifyVerdict
 from haversack_kernels import cache
 from haversack_server.service.around import METHODS, SERVICE, Around, Call
 
@@ -77,7 +77,7 @@ class Metrics:
         )
         self.jobs_finished = Counter(
             "haversack_verify_jobs_finished_total",
-            "Verify jobs that have their report, by its verdict.",
+            "Verify jobs that have their report, by its verdict, or CANCELLED.",
             ("verdict",),
             registry=registry,
         )
@@ -86,13 +86,15 @@ class Metrics:
             registry=registry,
         )  # fmt: skip
         build.labels(haversack.__version__).set(1)
+        self._cancelled = self.jobs_finished.labels("CANCELLED")
         self._reports = {
             verdict: self.jobs_finished.labels(verdict.name) for verdict in VerifyVerdict if verdict
         }
 
     def count_report(self, report: VerifyReport) -> None:
-        """Count a job that has its report."""
-        self._reports[report.verdict].inc()
+        """Count a job that has its report; one that was called off is no failure."""
+        cancelled = report.failure is not None and report.failure.reason is FailureReason.CANCELLED
+        (self._cancelled if cancelled else self._reports[report.verdict]).inc()
 
     def watch(self, counts: Callable[[], Mapping[JobState, int]]) -> None:
         """Look at the jobs whenever somebody reads the metrics."""

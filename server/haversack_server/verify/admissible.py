@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from haversack.errors import InvalidRequestError, MissingExtraError, NotSupportedError
 from haversack.verify import VerifyRequest, VerifySchedule
-from haversack_server.verify.catalog import check_known
+from haversack_server.verify.catalog import check_built_in
 from haversack_server.verify.entry_points import check_allowed
 
 DEVICE_FILES = pathlib.Path("/dev")
@@ -23,7 +23,7 @@ def check_admissible(request: VerifyRequest, allow: Sequence[str]) -> None:
     """Raise the error that says why the request cannot run here."""
     workload = request.workload
     if workload.name:
-        check_known(workload.name, field="workload.name")
+        check_built_in(workload.name, workload.args_json)
     else:
         check_allowed(workload.entry_point, allow, field="workload.entry_point")
     _check_torch()

@@ -96,10 +96,10 @@ def _within(difference: float | None, noise: float | None) -> bool:
 
 def _nothing_to_compare(facet: Facet) -> FacetResult:
     reasons = {
-        Facet.OUTPUTS: "The model returns nothing.",
-        Facet.INPUT_GRADIENTS: "No input asks for a gradient.",
-        Facet.PARAMETER_GRADIENTS: "The model has no parameters.",
-        Facet.BUFFERS: "The model has no buffers.",
+        Facet.OUTPUTS: "The model returns nothing",
+        Facet.INPUT_GRADIENTS: "No input asks for a gradient",
+        Facet.PARAMETER_GRADIENTS: "The model has no parameters",
+        Facet.BUFFERS: "The model has no buffers",
     }
     return FacetResult(facet=facet, value=FacetValue.NOT_CHECKED, detail=reasons[facet])
 
@@ -107,7 +107,7 @@ def _nothing_to_compare(facet: Facet) -> FacetResult:
 def _detail(facet: Facet, value: FacetValue, compared: int, rows: Sequence[Row]) -> str:
     words = _WORDS[facet]
     if value is FacetValue.EQUAL_BITWISE:
-        return f"{compared} of {compared} {words} are equal bit for bit."
+        return f"{compared} of {compared} {words} are equal bit for bit"
     said = {
         FacetValue.WITHIN_NOISE: "differ by no more than two plain runs do",
         FacetValue.WITHIN_TOLERANCE: "differ inside the tolerance of their dtype",
@@ -116,7 +116,7 @@ def _detail(facet: Facet, value: FacetValue, compared: int, rows: Sequence[Row])
     }[value]
     first = rows[0] if rows else None
     example = f", first {first.name}: {first.note}" if first and first.note else ""
-    return f"{len(rows)} of {compared} {words} {said}{example}."
+    return f"{len(rows)} of {compared} {words} {said}{example}"
 
 
 def compare_states(

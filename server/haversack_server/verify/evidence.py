@@ -4,8 +4,12 @@ from collections.abc import Iterable, Sequence
 
 from haversack.verify import Facet, FacetResult, FacetValue, VerifyEvidence, VerifySchedule
 from haversack_server.verify.findings import Outcomes
+from haversack_server.verify.verdict import STRONG_FACETS
 
 _EQUAL = frozenset({FacetValue.EQUAL_BITWISE, FacetValue.WITHIN_NOISE, FacetValue.WITHIN_TOLERANCE})
+# Counts are held against what is expected, memory against a saving, time against nothing: what
+# they say is not that two plain runs agree and the checkpointed run does not.
+_COMPARED = STRONG_FACETS | {Facet.SIDE_EFFECTS}
 _STEPS = {
     VerifySchedule.ONE_MICROBATCH: "one forward and its backward",
     VerifySchedule.TWO_MICROBATCHES: "two forwards, then their backwards",
@@ -28,16 +32,17 @@ def _proves(
     runs: Outcomes, facets: Sequence[FacetResult], schedule: VerifySchedule
 ) -> Iterable[str]:
     equal = [_word(found.facet) for found in facets if found.value in _EQUAL]
-    changed = [_word(found.facet) for found in facets if found.value is FacetValue.DIFFERENT]
+    different = [found.facet for found in facets if found.value is FacetValue.DIFFERENT]
+    changed = [_word(facet) for facet in different if facet in _COMPARED]
     if equal:
         yield (
             f"For this input and this seed, {_STEPS[schedule]}: with activation checkpointing "
-            f"{_listed(equal)} are what they are without it, as far as each facet says."
+            f"{_listed(equal)} are what they are without it, as far as each facet says"
         )
     if changed:
         yield (
             f"Two plain runs agree where the checkpointed run differs: activation checkpointing "
-            f"is what changes {_listed(changed)}."
+            f"is what changes {_listed(changed)}"
         )
     if runs.control is not None:
         yield _control(runs)
@@ -48,37 +53,37 @@ def _control(runs: Outcomes) -> str:
     if not rows:
         return (
             "The callback ran in both plain runs too, and a plain run without it has equal outputs "
-            "and gradients: the change that it makes is not the cause alone."
+            "and gradients: the change that it makes is not the cause alone"
         )
     return (
         f"The callback ran in both plain runs too; a plain run without it differs in {rows[0].name}"
-        ", so the change that it makes acts without activation checkpointing as well."
+        ", so the change that it makes acts without activation checkpointing as well"
     )
 
 
 def _does_not_prove(runs: Outcomes, schedule: VerifySchedule, device: str) -> Iterable[str]:
-    yield "Anything about other inputs, shapes, seeds or versions of torch."
+    yield "Anything about other inputs, shapes, seeds or versions of torch"
     if device == "cpu":
         yield (
             "Anything about a GPU: its kernels, their order, its random generators and autograd's "
-            "device threads; a CPU run is no evidence for one GPU or for several."
+            "device threads; a CPU run is no evidence for one GPU or for several"
         )
     else:
-        yield "Anything about several devices or their collectives."
+        yield "Anything about several devices or their collectives"
     if schedule is not VerifySchedule.TWO_STEPS:
-        yield "Anything about optimizer steps, or about losses and histories used a step later."
+        yield "Anything about optimizer steps, or about losses and histories used a step later"
     if schedule is not VerifySchedule.TWO_MICROBATCHES:
-        yield "Anything about a second forward before the backward, as pipelines have it."
+        yield "Anything about a second forward before the backward, as pipelines have it"
     yield (
         "That nothing else is touched: files, sockets, printed text, state in C extensions and "
-        "globals of libraries are not looked at."
+        "globals of libraries are not looked at"
     )
     yield (
         "Anything about regions inside torch.compile, or made by other functions than "
-        "torch.utils.checkpoint.checkpoint: they are not seen."
+        "torch.utils.checkpoint.checkpoint: they are not seen"
     )
     if runs.plain.gradients_all_zero and not runs.plain.raised:
-        yield "Much about gradients: all of them are zero here, so that wrong ones may be zero too."
+        yield "Much about gradients: all of them are zero here, so that wrong ones may be zero too"
 
 
 def assumptions(runs: Outcomes) -> tuple[str, ...]:
@@ -87,24 +92,24 @@ def assumptions(runs: Outcomes) -> tuple[str, ...]:
     wrapped = runs.checkpointed.wrapped
     if wrapped:
         names = _listed(list(wrapped))
-        said.append(f"Regions are {len(wrapped)} modules that Verify wrapped: {names}.")
+        said.append(f"Regions are {len(wrapped)} modules that Verify wrapped: {names}")
     else:
         said.append("Regions are the calls of checkpoint that the model makes itself; plain runs")
-        said[-1] += " call their functions directly."
+        said[-1] += " call their functions directly"
     if runs.control is not None:
         said.append(
             "The callback ran after the forward and before the backward in every run but the "
-            "control."
+            "control"
         )
     if runs.traced is not None and runs.traced.first_difference is None:
         said.append(
             "A traced run, whose replays run to their end, shows no operation that differs: what "
-            "differs comes from stopping early, or from outside the regions."
+            "differs comes from stopping early, or from outside the regions"
         )
     if runs.watched is not None:
         said.append(
             "Random sources and memory come from two more runs under probes; the verdict stands "
-            "on runs without them."
+            "on runs without them"
         )
     return tuple(said)
 

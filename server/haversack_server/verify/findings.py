@@ -7,6 +7,7 @@ watched runs repeat plain and checkpointed under the probes of memory and random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from haversack.units import format_bytes, format_ns
 from haversack.verify import (
     Facet,
     FacetResult,
@@ -26,6 +27,7 @@ VALUE_FACETS = (
     Facet.BUFFERS,
 )
 _RAISED_FACETS = (Facet.OUTPUTS, Facet.INPUT_GRADIENTS, Facet.PARAMETER_GRADIENTS)
+_FEWEST_TICKS = 2  # of the clock in a plain step; what it reads is off by up to one of them
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,14 +56,14 @@ def findings(runs: Outcomes) -> list[FacetResult]:
     """Find the value of every facet."""
     values = list(_value_findings(runs))
     if runs.plain.raised or runs.checkpointed.raised:
-        return values + [_not_checked(facet, "A run raised.") for facet in list(Facet)[5:]]
+        return values + [_not_checked(facet, "A run raised") for facet in list(Facet)[5:]]
     return [
         *values,
         rng_finding(runs),
         side_effect_finding(runs),
         count_finding(recompute_counts(runs)),
         memory_finding(memory(runs)),
-        time_finding(time(runs)),
+        time_finding(time(runs), max(runs.plain.tick_ns, runs.checkpointed.tick_ns)),
     ]
 
 
@@ -77,7 +79,7 @@ def _value_findings(runs: Outcomes) -> Iterable[FacetResult]:
         elif runs.checkpointed.raised and _reached(runs.checkpointed, facet):
             yield _raised(facet, only_checkpointed, "checkpointed", runs.checkpointed)
         elif facet is Facet.BUFFERS and (runs.plain.raised or runs.checkpointed.raised):
-            yield _not_checked(facet, "A run raised.")
+            yield _not_checked(facet, "A run raised")
         else:
             compared = runs.checkpointed.compared.get(facet.name, 0)
             yield compare_values(facet, compared, runs.again.rows, runs.checkpointed.rows)
@@ -107,14 +109,14 @@ def rng_finding(runs: Outcomes) -> FacetResult:
     value, names, detail = FacetValue.EQUAL_BITWISE, changed, ""
     if unsteady:
         value, names = FacetValue.INCONCLUSIVE, unsteady
-        detail = f"Two plain runs leave another state in {_listed(unsteady)}."
+        detail = f"Two plain runs leave another state in {_listed(unsteady)}"
     elif changed:
         value = FacetValue.DIFFERENT
-        detail = f"The checkpointed step leaves another state in {_listed(changed)}."
+        detail = f"The checkpointed step leaves another state in {_listed(changed)}"
     return FacetResult(
         facet=Facet.RNG,
         value=value,
-        detail=detail or f"{len(plain)} of {len(plain)} random generators end in equal states.",
+        detail=detail or f"{len(plain)} of {len(plain)} random generators end in equal states",
         names=tuple(names[:MOST_NAMES]),
         compared_count=len(plain),
         different_count=len(names),
@@ -126,24 +128,24 @@ def side_effect_finding(runs: Outcomes) -> FacetResult:
     """Compare the Python state that the workload reaches after the step."""
     plain, checkpointed = runs.plain.state, runs.checkpointed.state
     changed, unsteady = compare_states(Facet.SIDE_EFFECTS, plain, runs.again.state, checkpointed)
-    ignored = f" {len(unsteady)} that two plain runs do not share are left out." if unsteady else ""
+    left_out = f"; {len(unsteady)} that two plain runs do not share are left out"
     value = FacetValue.EQUAL_BITWISE
-    detail = f"{len(plain)} of {len(plain)} things that were reached are equal."
+    detail = f"{len(plain)} of {len(plain)} things that were reached are equal"
     if changed:
         value = FacetValue.DIFFERENT
         first = changed[0]
         detail = (
             f"{len(changed)} of {len(plain)} things differ, first {first}: "
             f"{plain.get(first, 'nothing')} after the plain step, "
-            f"{checkpointed.get(first, 'nothing')} after the checkpointed step."
+            f"{checkpointed.get(first, 'nothing')} after the checkpointed step"
         )
     elif runs.plain.truncated or runs.checkpointed.truncated:
         value = FacetValue.TRUNCATED
-        detail = f"The probe stopped after {len(plain)} things; those are equal."
+        detail = f"The probe stopped after {len(plain)} things; those are equal"
     return FacetResult(
         facet=Facet.SIDE_EFFECTS,
         value=value,
-        detail=detail + ignored,
+        detail=detail + (left_out if unsteady else ""),
         names=tuple(changed[:MOST_NAMES]),
         compared_count=len(plain),
         different_count=len(changed),
@@ -188,11 +190,11 @@ def _count_detail(counts: Sequence[RecomputeCount], wrong: Sequence[RecomputeCou
     if not wrong:
         nested = any(count.expected_entries > 2 * count.plain_entries for count in counts)
         often = "as often as their nesting asks" if nested else "once for each forward"
-        return f"{len(counts)} of {len(counts)} regions were replayed {often}."
+        return f"{len(counts)} of {len(counts)} regions were replayed {often}"
     first = wrong[0]
     return (
         f"{len(wrong)} of {len(counts)} regions were not entered as expected, first "
-        f"{first.region}: {first.entries} entries in place of {first.expected_entries}."
+        f"{first.region}: {first.entries} entries in place of {first.expected_entries}"
     )
 
 
@@ -213,14 +215,14 @@ def memory(runs: Outcomes) -> VerifyMemory | None:
 def memory_finding(measured: VerifyMemory | None) -> FacetResult:
     """Judge whether activation checkpointing saved memory."""
     if measured is None:
-        return _not_checked(Facet.MEMORY, "Memory was not measured.")
+        return _not_checked(Facet.MEMORY, "Memory was not measured")
     peaks = (measured.plain_peak_bytes, measured.checkpointed_peak_bytes)
     retained = (measured.plain_retained_bytes, measured.checkpointed_retained_bytes)
     saved = peaks[1] < peaks[0] or retained[1] < retained[0]
     value = FacetValue.AS_EXPECTED if saved else FacetValue.DIFFERENT
     figures = (
-        f"peak {peaks[0]} bytes plain, {peaks[1]} checkpointed; between forward and backward "
-        f"{retained[0]} and {retained[1]}."
+        f"peak {format_bytes(peaks[0])} plain, {format_bytes(peaks[1])} checkpointed; between "
+        f"forward and backward {format_bytes(retained[0])} and {format_bytes(retained[1])}"
     )
     return FacetResult(
         facet=Facet.MEMORY,
@@ -237,18 +239,21 @@ def time(runs: Outcomes) -> VerifyTime:
     return VerifyTime(
         plain_ns=min(runs.plain.time_ns, runs.again.time_ns),
         checkpointed_ns=runs.checkpointed.time_ns,
-        method="one step each, forward and backward, without probes; process time on the CPU, "
+        method="one step each, forward and backward, without probes; processor time on the CPU, "
         "wall time with a synchronised device on a GPU",
     )
 
 
-def time_finding(measured: VerifyTime) -> FacetResult:
-    """Say what activation checkpointing cost."""
-    ratio = measured.checkpointed_ns / max(1, measured.plain_ns)
+def time_finding(measured: VerifyTime, tick_ns: int) -> FacetResult:
+    """Say what activation checkpointing cost, where a clock that moves by ``tick_ns`` shows it."""
+    if measured.plain_ns < max(1, _FEWEST_TICKS * tick_ns):
+        steps = f"The plain step is too short to time: {format_ns(measured.plain_ns)}"
+        return _not_checked(Facet.TIME, f"{steps} on a clock that moves by {format_ns(tick_ns)}")
+    ratio = measured.checkpointed_ns / measured.plain_ns
     return FacetResult(
         facet=Facet.TIME,
         value=FacetValue.AS_EXPECTED,
-        detail=f"The checkpointed step took {ratio:.2f} times the plain one, in a single run each.",
+        detail=f"The checkpointed step took {ratio:.2f} times the plain one, in a single run each",
         compared_count=1,
     )
 

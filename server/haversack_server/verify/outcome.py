@@ -37,7 +37,8 @@ class Outcome:
     """One run: how it ended, and what could be seen of it.
 
     ``rows`` compare it with the first plain run; ``compared`` counts values by the name of their
-    facet. A run whose process died has an ``exit_status`` and nothing else.
+    facet. ``tick_ns`` is the least step of the clock that took ``time_ns``. A run whose process
+    died has an ``exit_status`` and nothing else.
     """
 
     stage: str
@@ -46,6 +47,7 @@ class Outcome:
     raised: Raised | None = None
     loss: str = ""
     time_ns: int = 0
+    tick_ns: int = 1
     compared: Mapping[str, int] = field(default_factory=dict)
     rows: tuple[Row, ...] = ()
     rng: Mapping[str, str] = field(default_factory=dict)

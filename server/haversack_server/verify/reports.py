@@ -91,7 +91,7 @@ def failure_of(outcome: Outcome) -> VerifyFailure | None:
         return VerifyFailure(
             reason=FailureReason.WORKER_LOST,
             message=f"The process of the {outcome.stage} run {ended(outcome.exit_status)} before "
-            "it had a result.",
+            "it had a result",
             exit_status=outcome.exit_status,
             stage=outcome.stage,
         )

@@ -47,10 +47,10 @@ def first_difference(
             cause, detail = found
             return _at(region, one, cause, f"Operation {place + 1} of the region: {detail}")
     if len(replay) < len(forward):
-        detail = f"The replay ends after {len(replay)} of {len(forward)} operations."
+        detail = f"The replay ends after {len(replay)} of {len(forward)} operations"
         return _at(region, forward[len(replay)], DifferenceCause.MISSING_OPERATIONS, detail)
     if len(replay) > len(forward):
-        detail = f"The replay runs {len(replay)} operations in place of {len(forward)}."
+        detail = f"The replay runs {len(replay)} operations in place of {len(forward)}"
         return _at(region, replay[len(forward)], DifferenceCause.EXTRA_OPERATIONS, detail)
     return None
 
@@ -71,19 +71,19 @@ def _cause(one: Operation, other: Operation) -> tuple[DifferenceCause, str] | No
     if one.name != other.name:
         return (
             DifferenceCause.CONTROL_FLOW,
-            f"{one.name} in the forward, {other.name} in the replay.",
+            f"{one.name} in the forward, {other.name} in the replay",
         )
     shape = _shape(one.given, other.given)
     if shape:
-        return DifferenceCause.SHAPE, f"its input is {shape} in the replay."
+        return DifferenceCause.SHAPE, f"its input is {shape} in the replay"
     if one.arguments != other.arguments:
         return (
             DifferenceCause.SCALAR_ARGUMENT,
-            f"{one.arguments} in the forward, {other.arguments} in the replay.",
+            f"{one.arguments} in the forward, {other.arguments} in the replay",
         )
     changed = _changed(one.given, other.given)
     if changed:
-        return DifferenceCause.EXTERNAL_TENSOR, f"{changed} has other values in the replay."
+        return DifferenceCause.EXTERNAL_TENSOR, f"{changed} has other values in the replay"
     return _result_cause(one, other)
 
 
@@ -91,10 +91,10 @@ def _result_cause(one: Operation, other: Operation) -> tuple[DifferenceCause, st
     if not _shape(one.made, other.made) and not _changed(one.made, other.made):
         return None
     if one.has_generator:
-        return DifferenceCause.RNG_GENERATOR, "its own generator has moved on since the forward."
+        return DifferenceCause.RNG_GENERATOR, "its own generator has moved on since the forward"
     if one.is_random:
-        return DifferenceCause.RNG, "it draws other random numbers in the replay."
-    return DifferenceCause.NONDETERMINISTIC_KERNEL, "equal inputs have another result."
+        return DifferenceCause.RNG, "it draws other random numbers in the replay"
+    return DifferenceCause.NONDETERMINISTIC_KERNEL, "equal inputs have another result"
 
 
 def _shape(one: Sequence[TensorRecord], other: Sequence[TensorRecord]) -> str:

@@ -13,6 +13,8 @@ import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from haversack.units import format_bytes
+
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NO_NEW_PRIVS = 38
@@ -43,10 +45,10 @@ def confine(limits: Limits, *, keep: Iterable[int], parent: int | None) -> tuple
     os.chdir(limits.scratch)
     os.environ["TMPDIR"] = limits.scratch
     tempfile.tempdir = None
-    said = ["A process group of its own, with a scratch folder as its working folder."]
+    said = ["A process group of its own, with a scratch folder as its working folder"]
     said += _limit(limits)
     said += _control(parent)
-    said.append("Not contained: reading files, the network, writing outside the scratch folder.")
+    said.append("Not contained: reading files, the network, writing outside the scratch folder")
     return tuple(said)
 
 
@@ -81,17 +83,18 @@ def _limit(limits: Limits) -> list[str]:
     _set_limit(resource.RLIMIT_FSIZE, _LARGEST_FILE_BYTES)
     seconds = limits.deadline_ns / 1e9
     _set_limit(resource.RLIMIT_CPU, int(seconds * limits.threads) + _SPARE_CPU_S)
-    said = [f"Killed after {seconds:g} s; no core files; files up to {_LARGEST_FILE_BYTES} bytes."]
+    largest = format_bytes(_LARGEST_FILE_BYTES)
+    said = [f"Killed after {seconds:g} s; no core files; files up to {largest}"]
     if limits.memory_bytes is None:
-        return [*said, "No limit on host memory: it would take a GPU's reserved addresses for it."]
+        return [*said, "No limit on host memory: it would take a GPU's reserved addresses for it"]
     held = _held_bytes()
     if held is None:
-        return [*said, "No limit on memory: this system does not say what a process holds."]
+        return [*said, "No limit on memory: this system does not say what a process holds"]
     total, data = held
     _set_limit(resource.RLIMIT_DATA, data + limits.memory_bytes)
     # Shared mappings are no data; addresses that are only reserved count, hence the room.
     _set_limit(resource.RLIMIT_AS, total + 2 * limits.memory_bytes + 2**31)
-    return [*said, f"Each process may take {limits.memory_bytes} bytes of memory."]
+    return [*said, f"Each process may take {format_bytes(limits.memory_bytes)} of memory"]
 
 
 def _set_limit(which: int, value: int) -> None:
@@ -112,7 +115,7 @@ def _held_bytes() -> tuple[int, int] | None:
 
 
 def _control(parent: int | None) -> list[str]:
-    said = ["No new privileges."] if _prctl(_PR_SET_NO_NEW_PRIVS, 1) else []
+    said = ["No new privileges"] if _prctl(_PR_SET_NO_NEW_PRIVS, 1) else []
     if parent is not None:
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:

@@ -37,12 +37,12 @@ def pinned(request: VerifyRequest) -> tuple[str, ...]:
     """Say what is held alike in every run."""
     switch = "on" if request.deterministic_algorithms else "off"
     return (
-        "Every run is a copy of one process: the same model, arguments, closures and globals.",
-        f"Seed {request.seed} of torch, python and numpy, set right before the step.",
-        f"{request.threads or 1} thread(s) for operators.",
-        f"torch.use_deterministic_algorithms is {switch}; cudnn.benchmark is off.",
-        "The hash seed of Python is 0.",
-        f"torch {torch.__version__} and numpy {numpy.__version__} in every run.",
+        "Every run is a copy of one process: the same model, arguments, closures and globals",
+        f"Seed {request.seed} of torch, python and numpy, set right before the step",
+        f"{request.threads or 1} thread(s) for operators",
+        f"torch.use_deterministic_algorithms is {switch}; cudnn.benchmark is off",
+        "The hash seed of Python is 0",
+        f"torch {torch.__version__} and numpy {numpy.__version__} in every run",
     )
 
 
@@ -55,12 +55,12 @@ def _without_cache(model: Any) -> list[str]:
     cached = [config for config in configs.values() if getattr(config, "use_cache", None) is True]
     for config in cached:
         config.use_cache = False
-    return ["use_cache of the model's configuration is off in every run."] if cached else []
+    return ["use_cache of the model's configuration is off in every run"] if cached else []
 
 
 def _without_optimizer(workload: Workload, request: VerifyRequest) -> list[str]:
     if request.schedule is VerifySchedule.TWO_STEPS and workload.optimizer is None:
-        return ["The workload has no optimizer, so both steps have the same parameters."]
+        return ["The workload has no optimizer, so both steps have the same parameters"]
     return []
 
 

@@ -6,7 +6,7 @@ compare theirs, so that no run's tensors travel.
 
 import platform
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -16,6 +16,7 @@ from haversack.verify import Facet, VerifyRequest, VerifySchedule
 from haversack_server.verify.comparison import Row
 from haversack_server.verify.outcome import Outcome, RegionCount
 from haversack_server.worker import blocks, compare, prepare, rng
+from haversack_server.worker.clock import processor_ns, tick_ns
 from haversack_server.worker.compare import Values
 from haversack_server.worker.errors import BadWorkloadError
 from haversack_server.worker.leaves import find_leaves, roots
@@ -60,7 +61,8 @@ def perform(plan: RunPlan, request: VerifyRequest, workload: Workload) -> Outcom
         memory.before_backward,
     )
     prepare.pin(request)
-    spent_ns = _timed(step, memory)
+    clock = time.perf_counter_ns if memory.device.type == "cuda" else processor_ns
+    spent_ns = _timed(step, memory, clock)
     generators = rng.default_states()  # before all else: what follows may draw
     state = snapshot(roots(workload), _region_functions(regions, plan))
     values = leaves.values(step.outputs, step.losses)
@@ -69,6 +71,7 @@ def perform(plan: RunPlan, request: VerifyRequest, workload: Workload) -> Outcom
         raised=step.raised,
         loss=step.loss_said,
         time_ns=spent_ns,
+        tick_ns=tick_ns(clock),
         compared={facet: len(named) for facet, named in values.items()},
         rows=tuple(_kept_or_compared(plan, values)),
         rng=generators | state.generators,
@@ -139,8 +142,7 @@ def _install_regions(
     return regions
 
 
-def _timed(step: Step, memory: MemoryWatch) -> int:
-    clock = time.perf_counter_ns if memory.device.type == "cuda" else time.process_time_ns
+def _timed(step: Step, memory: MemoryWatch, clock: Callable[[], int]) -> int:
     with memory.around():
         start_ns = clock()
         step.run()

@@ -107,17 +107,17 @@ def _in_helper_thread(loss: torch.Tensor) -> None:
 def loss_of(workload: Workload, output: Any) -> tuple[torch.Tensor, str]:
     """Turn an output into a scalar tensor, and say how in words."""
     if workload.loss is not None:
-        return _scalar(workload.loss(output)), "The workload's own loss was taken."
+        return _scalar(workload.loss(output)), "The workload's own loss was taken"
     own = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
     if isinstance(own, torch.Tensor):
-        return _scalar(own), "The loss of the output was taken."
+        return _scalar(own), "The loss of the output was taken"
     if isinstance(output, torch.Tensor) and _is_floating(output) and output.numel() == 1:
-        return _scalar(output), "The output is a scalar and was taken as the loss."
+        return _scalar(output), "The output is a scalar and was taken as the loss"
     floating: list[Any] = [each for each in flatten(output, "").values() if _is_floating(each)]
     if not floating:
         raise BadWorkloadError("the model returns no floating tensor, so there is no loss to take")
     total = functools.reduce(torch.add, map(_sum, floating))
-    return total, f"The sum of the output's {len(floating)} floating tensor(s) was the loss."
+    return total, f"The sum of the output's {len(floating)} floating tensor(s) was the loss"
 
 
 def _sum(tensor: torch.Tensor) -> torch.Tensor:

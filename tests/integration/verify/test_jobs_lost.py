@@ -10,12 +10,11 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import aclosing
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from haversack.run import WorkloadReference
 from haversack.verify import FailureReason, VerifyReport, VerifyRequest, VerifyVerdict
@@ -24,7 +23,7 @@ from haversack_server.processes import start_afresh
 from haversack_server.verify.records import to_json
 
 pytestmark = [
-    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.asyncio(loop_scope="session"),
     pytest.mark.skipif(not pathlib.Path("/proc/self/task").exists(), reason="needs /proc"),
 ]
 pytest.importorskip("torch", reason="jobs need the extra torch")
@@ -106,13 +105,6 @@ def _command(pid: int) -> bytes:
         return b""
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def runner() -> AsyncIterator[JobRunner]:
-    async with JobRunner(("jobworkloads",), (str(PACKAGES),)) as runner:
-        await runner.warm()
-        yield runner
-
-
 @pytest.fixture
 def others() -> set[int]:
     """Workers that other tests of this process run."""
@@ -120,7 +112,8 @@ def others() -> set[int]:
 
 
 async def test_a_job_that_is_killed_is_lost_and_the_next_one_runs(runner: JobRunner) -> None:
-    (zygote,) = [pid for pid in workers() if not list(children(pid))][-1:]
+    await runner.warm()
+    (zygote,) = workers()
     reading = await running(runner, hostile("sleeps", job_id="killed"))
     (job,) = children(zygote)
     os.kill(job, signal.SIGKILL)
@@ -131,40 +124,32 @@ async def test_a_job_that_is_killed_is_lost_and_the_next_one_runs(runner: JobRun
     assert report.failure.exit_status == -signal.SIGKILL
     assert "signal 9 (SIGKILL)" in report.failure.message
     assert (await report_of(runner, MLP)).verdict is VerifyVerdict.EQUIVALENT
-    assert zygote in workers()
-
-
-async def test_a_zygote_that_is_killed_takes_its_job_and_is_replaced(runner: JobRunner) -> None:
-    zygote = workers()[-1]
-    reading = await running(runner, hostile("sleeps", job_id="orphan"))
-    jobs = children(zygote)
-    os.kill(zygote, signal.SIGKILL)
-    report = await asyncio.wait_for(reading, PATIENCE_S)
-    assert report.failure is not None
-    assert report.failure.reason is FailureReason.WORKER_LOST
-    assert report.failure.exit_status is None
-    await gone(zygote, *jobs)
-    assert (await report_of(runner, MLP)).verdict is VerifyVerdict.EQUIVALENT
+    assert workers() == [zygote]
 
 
 async def test_what_a_job_leaves_behind_is_killed_with_it(runner: JobRunner) -> None:
-    zygote = workers()[-1]
+    await runner.warm()
+    (zygote,) = workers()
     for request in (hostile("leaves_processes"), hostile("leaves_processes_and_exits")):
         await report_of(runner, request)
         await until(lambda: not children(zygote))
 
 
-async def test_no_process_and_no_folder_is_left_at_the_end(
+async def test_a_zygote_that_is_killed_is_replaced_and_nothing_is_left_at_the_end(
     others: set[int], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # other runs use the shared one
     async with JobRunner(("jobworkloads",), (str(PACKAGES),)) as runner:
         await runner.warm()
         (first,) = set(workers()) - others
-        os.kill(first, signal.SIGKILL)  # one that dies between jobs is replaced
+        os.kill(first, signal.SIGKILL)  # between jobs
+        reading = await running(runner, hostile("sleeps", job_id="orphan"))
+        (second,) = set(workers()) - others - {first}
+        await _killed_in_a_job(second, reading)
+        assert (await report_of(runner, MLP)).verdict is VerifyVerdict.EQUIVALENT
         reading = await running(runner, hostile("sleeps", job_id="left"))
-        (zygote,) = set(workers()) - others - {first}
-        started = [zygote, *descendants(zygote)]
+        (third,) = set(workers()) - others - {first, second}
+        started = [third, *descendants(third)]
         assert len(started) == 2
     report = await reading
     assert report.failure is not None
@@ -172,6 +157,18 @@ async def test_no_process_and_no_folder_is_left_at_the_end(
     assert set(workers()) == others
     assert not any(_lives(pid) for pid in started)
     assert os.listdir(tmp_path) == []
+
+
+async def _killed_in_a_job(zygote: int, reading: asyncio.Task[VerifyReport]) -> None:
+    """Kill a zygote that runs a job: the job is lost, and its process goes too."""
+    jobs = children(zygote)
+    assert len(jobs) == 1
+    os.kill(zygote, signal.SIGKILL)
+    report = await asyncio.wait_for(reading, PATIENCE_S)
+    assert report.failure is not None
+    assert report.failure.reason is FailureReason.WORKER_LOST
+    assert report.failure.exit_status is None
+    await gone(zygote, *jobs)
 
 
 async def test_a_runner_that_never_ran_a_job_starts_nothing(others: set[int]) -> None:

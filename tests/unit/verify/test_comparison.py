@@ -62,7 +62,7 @@ def test_equal_values_have_a_difference_of_zero_and_another_shape_has_none() -> 
 def test_nothing_to_compare_is_not_called_equal() -> None:
     result = compare_values(Facet.INPUT_GRADIENTS, 0, EQUAL, EQUAL)
     assert result.value is FacetValue.NOT_CHECKED
-    assert result.detail == "No input asks for a gradient."
+    assert result.detail == "No input asks for a gradient"
 
 
 def test_a_list_that_grew_is_named_once() -> None:

@@ -138,6 +138,57 @@ def test_memory_that_was_not_measured_is_not_checked() -> None:
     assert values(runs(peak_bytes=None))[Facet.MEMORY] is FacetValue.NOT_CHECKED
 
 
+def test_memory_is_told_with_its_units() -> None:
+    found = runs(first=plain(peak_bytes=3 * 2**20), peak_bytes=2**20, retained_bytes=2048)
+    assert findings(found)[7].detail == (
+        "Live peak 3.00 MiB plain, 1.00 MiB checkpointed; between forward and backward 80 B and "
+        "2.00 KiB"
+    )
+
+
+@pytest.mark.parametrize(
+    ("plain_ns", "tick_ns", "value"),
+    [
+        (0, 1, FacetValue.NOT_CHECKED),
+        (0, 0, FacetValue.NOT_CHECKED),
+        (4_000_000, 4_000_000, FacetValue.NOT_CHECKED),
+        (7_999_999, 4_000_000, FacetValue.NOT_CHECKED),
+        (8_000_000, 4_000_000, FacetValue.AS_EXPECTED),
+        (10, 1, FacetValue.AS_EXPECTED),
+    ],
+)
+def test_a_step_that_its_clock_does_not_see_is_too_short_to_time(
+    plain_ns: int, tick_ns: int, value: FacetValue
+) -> None:
+    short = plain(time_ns=plain_ns, tick_ns=tick_ns)
+    found = findings(runs(first=short, again=short, time_ns=4_004_620))[8]
+    assert (found.facet, found.value) == (Facet.TIME, value)
+    assert ("too short to time" in found.detail) is (value is FacetValue.NOT_CHECKED)
+
+
+def test_checkpointing_is_not_said_to_change_what_plain_runs_do_not_show() -> None:
+    count = RegionCount(region="block", entries=3, completions=1, expected_entries=2)
+    costly = report(runs(peak_bytes=100, retained_bytes=80, regions=(count,), state={"n": "2"}))
+    assert costly.facet(Facet.MEMORY).value is FacetValue.DIFFERENT
+    assert costly.facet(Facet.RECOMPUTE_COUNTS).value is FacetValue.DIFFERENT
+    assert costly.evidence is not None
+    (changed,) = [each for each in costly.evidence.proves if "is what changes" in each]
+    assert changed.endswith("is what changes side effects")
+    nothing = report(runs(peak_bytes=100, retained_bytes=80)).evidence
+    assert nothing is not None
+    assert not any("is what changes" in each for each in nothing.proves)
+
+
+def test_no_sentence_of_a_report_ends_with_a_period() -> None:
+    moved = (report(runs()), report(runs(rows=(MOVED,), state={}, rng={}, raised=RAISED)))
+    unsteady = report(runs(again=plain(state={"model.n": "3", "m": "1"}), state={"k": "2"}))
+    for found in (*moved, unsteady):
+        assert found.evidence is not None
+        said = [each.detail for each in found.facets] + [each.fix_hint for each in found.facets]
+        said += [*found.assumptions, *found.evidence.proves, *found.evidence.does_not_prove]
+        assert not [sentence for sentence in said if sentence.endswith(".")]
+
+
 def test_a_replay_that_raises_leaves_the_outputs_compared() -> None:
     found = values(runs(raised=RAISED))
     assert found[Facet.OUTPUTS] is FacetValue.EQUAL_BITWISE

@@ -1,6 +1,7 @@
 """What a Verify request refuses, each with the field and what would do; what a server refuses."""
 
 import pathlib
+import re
 from typing import Any
 
 import pytest
@@ -176,6 +177,46 @@ def test_an_unknown_name_is_refused_with_the_nearest() -> None:
     with pytest.raises(InvalidRequestError, match="gpt2-tiny") as refusal:
         check_admissible(request, [])
     assert refusal.value.field == "workload.name"
+
+
+@pytest.mark.parametrize(
+    ("name", "args_json", "words"),
+    [
+        ("gpt2-tiny", '{"zzz": 0}', 'has no argument "zzz"; it takes width, layers, heads'),
+        ("gpt2-tiny", '{"layres": 2}', "did you mean layers"),
+        ("gpt2-tiny", '{"layers": 0}', "is 0; give an integer from 1 to 64"),
+        ("gpt2-tiny", '{"layers": 65}', "is 65; give an integer from 1 to 64"),
+        ("gpt2-tiny", '{"layers": 99999999}', "is 99999999; give an integer"),
+        ("gpt2-tiny", '{"layers": true}', "is true; give an integer"),
+        ("gpt2-tiny", '{"layers": 2.0}', "is 2.0; give an integer"),
+        ("gpt2-tiny", '{"layers": "2"}', 'is "2"; give an integer'),
+        ("gpt2-tiny", '{"layers": null}', "is null; give an integer"),
+        ("gpt2-tiny", '{"heads": 5}', "width of gpt2-tiny is 48; give a multiple of heads"),
+        ("conv-batchnorm", '{"size": 1}', "give an integer from 2 to 256"),
+        ("sine-dropout-square", '{"points": 2}', "takes no arguments"),
+        ("mlp", '{"layers": [' + "1, " * 500 + "1]}", "1,..."),
+    ],
+)
+def test_an_argument_that_a_built_in_workload_does_not_take_never_becomes_a_job(
+    name: str, args_json: str, words: str
+) -> None:
+    named = WorkloadReference(name=name, args_json=args_json)
+    with pytest.raises(InvalidRequestError, match=re.escape(words)) as refusal:
+        check_admissible(VerifyRequest(workload=named), [])
+    assert refusal.value.field == "workload.args_json"
+
+
+def test_every_argument_that_will_not_do_is_told_at_once() -> None:
+    named = WorkloadReference(name="mlp", args_json='{"depth": 1, "layers": 0, "batch": 2}')
+    with pytest.raises(InvalidRequestError) as refusal:
+        check_admissible(VerifyRequest(workload=named), [])
+    assert len(refusal.value.violations) == 2
+
+
+@pytest.mark.parametrize("args_json", ["", "{}", '{"layers": 64}', '{"width": 50, "heads": 5}'])
+def test_arguments_within_their_bounds_may_run(args_json: str) -> None:
+    named = WorkloadReference(name="gpt2-tiny", args_json=args_json)
+    check_admissible(VerifyRequest(workload=named), [])
 
 
 def test_a_missing_torch_is_said_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from haversack.cli.render.ranges import compressed
 from haversack.units import format_bytes, format_ns
 from haversack.verify import (
     DifferenceCause,
+    Facet,
     FacetResult,
     FacetSeverity,
     FacetValue,
@@ -175,6 +176,11 @@ def _draw_counts(page: Page, counts: tuple[RecomputeCount, ...]) -> None:
     )
 
 
+def _was_checked(report: VerifyReport, facet: Facet) -> bool:
+    found = (each.value for each in report.facets if each.facet is facet)
+    return FacetValue.NOT_CHECKED not in found
+
+
 def _draw_costs(page: Page, report: VerifyReport) -> None:
     rows = []
     memory, time = report.memory, report.time
@@ -183,7 +189,7 @@ def _draw_costs(page: Page, report: VerifyReport) -> None:
         rows.append(("peak bytes", format_bytes(plain), format_bytes(other), _change(plain, other)))
         plain, other = memory.plain_retained_bytes, memory.checkpointed_retained_bytes
         rows.append(("kept bytes", format_bytes(plain), format_bytes(other), _change(plain, other)))
-    if time is not None:
+    if time is not None and _was_checked(report, Facet.TIME):
         plain, other = time.plain_ns, time.checkpointed_ns
         rows.append(("time", format_ns(plain), format_ns(other), _change(plain, other)))
     if not rows:
