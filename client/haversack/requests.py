@@ -176,10 +176,10 @@ def _facet(path: str, given: Facet | str) -> Facet:
 def _nanoseconds(seconds: float | None, field: str) -> int | None:
     if seconds is None:
         return None
-    seconds = checks.plain(seconds)
-    if type(seconds) not in (int, float) or not 0 < seconds < 10**9:
-        refuse(f"{checks.shortly(seconds)} is not a number of seconds above 0, such as 60", field)
-    return round(seconds * 10**9) or 1
+    number: Any = checks.plain(seconds)
+    if type(number) not in (int, float) or not 0 < number < 10**9:
+        refuse(f"{checks.shortly(number)} is not a number of seconds above 0, such as 60", field)
+    return round(number * 10**9) or 1
 
 
 def _verify_plan(plan: Plan | VerifyPlan | None) -> VerifyPlan | None:

@@ -126,7 +126,9 @@ def merge(
         if not can_beat(weight, gain, best_gain, slope):
             continue
         if moves:
-            trail.parent[nodes], trail.chunk[nodes] = parent, change.chunk
+            # Where a state moves, its parent was set with it.
+            trail.parent[nodes] = parent  # pyright: ignore[reportPossiblyUnboundVariable]
+            trail.chunk[nodes] = change.chunk
             nodes += 1
         out.weight[used], out.gain[used], out.node[used] = weight, gain, node
         used += 1

@@ -152,7 +152,7 @@ def _extend(
         if chosen < 0:
             return used
         least = extra
-        if _outlook(fixed, price, retained) <= best_known - extra:
+        if _outlook(fixed, price, int(retained)) <= best_known - extra:
             out.retained[used], out.extra[used] = retained, extra
             out.option[used], out.parent[used] = start + chosen, first + head[chosen]
             used += 1

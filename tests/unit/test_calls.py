@@ -42,13 +42,14 @@ def test_columns_that_will_not_do_name_their_field(wrong: dict[str, Any], field:
 
 
 def test_figures_of_numpy_are_figures() -> None:
-    given = {
+    given: dict[str, Any] = {
         "size_bytes": [np.int64(3), np.int64(2)],
         "gain": np.array([5, 3]),
         "budget_bytes": np.int64(4),
         "frontier_points": np.int8(3),
     }
-    expected = _calls.candidates_request(**COLUMNS | {"frontier_points": 3})
+    plain: dict[str, Any] = {**COLUMNS, "frontier_points": 3}
+    expected = _calls.candidates_request(**plain)
     assert _calls.candidates_request(**COLUMNS | given) == expected
 
 

@@ -101,11 +101,12 @@ def _read(run: TrainingRun) -> ReadConfig:
                 f"documents[{index}].format: this version reads HF_CONFIG, not "
                 f"{document.format.name}; give its settings as training and parallelism"
             )
-    if len(run.documents) > 1:
+    document, *others = run.documents
+    if others:
         raise InvalidRequestError(
             f"{len(run.documents)} model configurations are too many; send one", field="documents"
         )
-    return _read_once(run.documents[0].text, run.documents[0].name)
+    return _read_once(document.text, document.name)
 
 
 @lru_cache(maxsize=64)
