@@ -11,7 +11,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from haversack import checks, reading, spelling
+from haversack import checks, reading, spelling, units
 from haversack.errors import InvalidRequestError, Violation, check
 from haversack.keywords import RunOptions
 from haversack.parallelism import Parallelism, Sharding
@@ -45,9 +45,7 @@ def run_fields(run: RunOptions, actions: tuple[BlockAction, ...] = ()) -> dict[s
         "documents": _documents,
         "training": lambda run: _training(run, actions),
         "parallelism": _parallelism,
-        "device": lambda run: Device(
-            memory_bytes=spelling.size(run.get("gpu_memory"), "device.memory_bytes")
-        ),
+        "device": lambda run: Device(memory_bytes=_device_memory(run)),
         "kernel_profile": lambda run: spelling.text(
             run.get("kernel_profile", ""), "kernel_profile"
         ),
@@ -78,6 +76,15 @@ def _documents(run: RunOptions) -> tuple[Document, ...]:
             path, field=field, most_bytes=LARGEST_DOCUMENT, wanted=_WHICH_MODEL
         )
     return (Document(format=DocumentFormat.HF_CONFIG, name=name, text=text),)
+
+
+def _device_memory(run: RunOptions) -> int | None:
+    """Take the usable bytes of a device; a bare 80 is a slip for 80GiB."""
+    field = "device.memory_bytes"
+    size = spelling.size(run.get("gpu_memory"), field)
+    if size is not None and 0 < size < units.MIB:
+        refuse(f"{size} bytes are no device's memory; write 80GiB for gibibytes", field)
+    return size
 
 
 def _model_path(model: object, field: str) -> Path:

@@ -144,10 +144,15 @@ def test_numpy_s_whole_numbers_are_whole_numbers() -> None:
     three: Any = np.int8(3)
     units = [{"name": "a", "parameter_count": np.int32(3)}]
     request: Any = estimate_request(
-        units=units, gpus=four, zero=three, seq=four, budget=four, gpu_memory=four
+        units=units, gpus=four, zero=three, seq=four, budget=four, gpu_memory=four * 2**30
     )
     assert request == estimate_request(
-        units=[{"name": "a", "parameter_count": 3}], gpus=4, zero=3, seq=4, budget=4, gpu_memory=4
+        units=[{"name": "a", "parameter_count": 3}],
+        gpus=4,
+        zero=3,
+        seq=4,
+        budget=4,
+        gpu_memory=4 * 2**30,
     )
     assert type(request.parallelism.world_size) is int
     columns: Any = {"size_bytes": [np.int64(3), 2], "gain": [5, np.int16(3)], "fixed_bytes": four}
@@ -343,3 +348,8 @@ def test_every_sentence_of_a_builder_ends_with_what_would_do() -> None:
         estimate_request(**COUNT, optimizer="adam")
     with pytest.raises(InvalidRequestError, match="give 0, 1, 2 or 3"):
         estimate_request(**COUNT, zero=7)
+
+
+def test_a_bare_number_that_can_be_no_device_s_memory_is_refused() -> None:
+    with pytest.raises(InvalidRequestError, match="80 bytes are no device's memory; write 80GiB"):
+        estimate_request(parameter_count=1, gpu_memory="80")

@@ -55,7 +55,11 @@ def judge(peak: Peak, steady_bytes: int, limit: Limit | None, where: str) -> Jud
         sentence = f"the peak of {span} at {where} is within {allowed}"
         return Judgement(EstimateVerdict.FITS, ReasonCode.WITHIN_LIMIT, sentence)
     if interval.low_bytes <= limit.limit_bytes:
-        sentence = f"{allowed} lies inside the margin of the peak, {span} at {where}"
+        side = "above" if interval.expected_bytes > limit.limit_bytes else "within"
+        sentence = (
+            f"{allowed} lies inside the margin of the peak, {span} at {where}; "
+            f"the expected peak is {side} it"
+        )
         return Judgement(EstimateVerdict.TIGHT, ReasonCode.WITHIN_MARGIN, sentence)
     if steady_bytes > limit.limit_bytes:
         return _states_above(steady_bytes, limit)

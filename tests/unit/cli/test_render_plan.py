@@ -24,7 +24,7 @@ def test_a_plan_tells_blocks_as_ranges() -> None:
 
 def test_a_plan_tells_its_budget_its_price_and_its_gap() -> None:
     text = drawn(draw_plan, PLAN_REQUEST, PLAN, False)
-    assert "80.00 GiB device, which leaves 60.00 GiB allocated, expected" in text
+    assert "80.00 GiB device, which leaves 60.00 GiB expected after margins" in text
     assert "59.00 GiB allocated, expected" in text
     assert "backward head (step 2 backward)" in text
     assert "logits: 24.00 GiB" in text

@@ -93,7 +93,8 @@ def _budget(answer: Plan) -> str:
     written = f"{format_bytes(given.bytes)} {kind}"
     if conversion.allocated_bytes == given.bytes:
         return written
-    return f"{written}, which leaves {format_bytes(conversion.allocated_bytes)} allocated, expected"
+    left = format_bytes(conversion.allocated_bytes)
+    return f"{written}, which leaves {left} expected after margins (--verbose shows them)"
 
 
 def _place_rows(place: PeakAt) -> list[tuple[str, str]]:

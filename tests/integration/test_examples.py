@@ -1,0 +1,39 @@
+"""The examples that run models do what they say."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PATH = os.pathsep.join(str(ROOT / each) for each in ("client", "kernels", "server"))
+
+pytest.importorskip("torch", reason="these examples need the extra torch")
+
+
+def run(arguments: list[str], folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": PATH},
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+
+
+def test_a_plan_is_applied_and_the_loss_stays_the_same() -> None:
+    pytest.importorskip("transformers", reason="this example builds a Llama of transformers")
+    done = run(["examples/apply_plan.py"])
+    assert "OPTIMAL: 3 of 6 layers recomputed" in done.stdout, done.stderr
+    assert "equal to the bit" in done.stdout
+
+
+def test_the_example_workload_is_equivalent() -> None:
+    line = ["-m", "haversack.cli", "verify", "--workload", "workload:build", "--allow", "workload."]
+    done = run([*line, "--args", '{"layers": 2}'], ROOT / "examples")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("EQUIVALENT")
