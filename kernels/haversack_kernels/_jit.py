@@ -1,7 +1,7 @@
 """How kernels are compiled and how their arguments are checked; knows no algorithm."""
 
 from collections.abc import Callable
-from typing import ParamSpec, TypeAlias, TypeVar, cast
+from typing import NamedTuple, ParamSpec, TypeAlias, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,13 +17,21 @@ MAX_INT64 = 2**63 - 1
 MOST_STATES = 2**31 - 1
 """Limits on states are held to this: trails count in int32."""
 
+
+class Signals(NamedTuple):
+    """Hold what a caller may set and may look at: a wish to stop, and the list steps begun."""
+
+    cancel: CancelFlag
+    steps: Int64
+
+
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
 
 def jit(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
     """Compile ``function`` on its first call, without the GIL, and keep the code on disk."""
-    compiled = cache.njit(function, nogil=True, error_model="numpy")
+    compiled = cache.njit(function, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
     return cast(Callable[_Arguments, _Result], compiled)
 
 
@@ -52,6 +60,16 @@ def flag(cancel: object) -> CancelFlag:
     if not isinstance(cancel, np.ndarray) or cancel.dtype != np.uint8 or cancel.shape != (1,):
         raise TypeError("cancel is not a uint8 array of one element")
     return cancel
+
+
+def signals(cancel: object, steps: object = None) -> Signals:
+    """Return the caller's cancel flag and step counter, set to 0, or ones that nobody looks at."""
+    if steps is None:
+        steps = np.zeros(1, dtype=np.int64)
+    if not isinstance(steps, np.ndarray) or steps.dtype != np.int64 or steps.shape != (1,):
+        raise TypeError("steps is not an int64 array of one element")
+    steps[0] = 0
+    return Signals(flag(cancel), steps)
 
 
 def total(values: Int64) -> int:

@@ -4,25 +4,35 @@ Blocks run forward from 0 to n-1 and backward from n-1 to 0. A block's option re
 the block's backward is done, and adds a peak of its own while the block runs, so at block ``j``
     u = what the options of blocks 0..j-1 retain
     u + forward_peak <= forward_capacity[j]   and   u + backward_peak <= backward_capacity[j]
-A 0/1 knapsack is the case of two options per block and one capacity. Exact in bytes; the work is
-done in ``haversack_kernels.sweep``. Options are columns, those of block ``j`` in the rows
-``offsets[j]:offsets[j + 1]``. Knows nothing of models, budgets or time.
+A 0/1 knapsack is the case of two options per block and one capacity. With ``in_flight`` of k
+microbatches on a pipeline stage, all that the plan retains counts k - 1 times more at every block.
+Exact in bytes; the work is done in ``haversack_kernels.ceiling_search`` and its neighbours. Options
+are columns, those of block ``j`` in the rows ``offsets[j]:offsets[j + 1]``. Knows nothing of models
+or time.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from haversack_kernels import prices, sweep
-from haversack_kernels._jit import MAX_INT64, MOST_STATES, CancelFlag, Int64, column, flag, natural
-from haversack_kernels.columns import MAX_BYTES, Columns, checked, sum_of_largest, within_bounds
+from haversack_kernels import ceiling_flight, ceiling_frontier, ceiling_search, sweep
+from haversack_kernels._jit import (
+    MAX_INT64,
+    MOST_STATES,
+    CancelFlag,
+    Int64,
+    Signals,
+    column,
+    flag,
+    natural,
+    signals,
+)
+from haversack_kernels.columns import MAX_BYTES, Columns, checked, sum_of_largest
 from haversack_kernels.errors import SolveCancelled
 
-DEFAULT_STATE_LIMIT = 1 << 23
-"""States kept over all blocks: at most about 0.3 GB."""
-
-FIRST_WIDTH = 1024
-"""States per block in the first sweeps: they mostly suffice, or find a plan close to the best."""
+DEFAULT_STATE_LIMIT = 1 << 24
+"""States looked at before the search settles for a bound: about 0.2 s and at most 0.3 GB."""
 
 
 class Choice(NamedTuple):
@@ -66,28 +76,38 @@ def solve(
     forward_capacity: Int64,
     backward_capacity: Int64,
     *,
+    in_flight: int = 1,
     state_limit: int = DEFAULT_STATE_LIMIT,
     cancel: CancelFlag | None = None,
+    steps: Int64 | None = None,
 ) -> Choice:
     """Choose one option per block so that every ceiling holds and the sum of ``extra`` is least.
 
     ``offsets`` has shape ``(blocks + 1,)``, capacities ``(blocks,)`` and may be negative, the
     others ``(options,)``; ``retained`` and ``extra`` are >= 0. Of the plans of least extra the one
-    that retains least is chosen, then, from the last block backwards, the lower option; unless a
-    list of states outgrew its share of ``state_limit``: then the same arguments still give the same
-    plan, and ``proven`` tells whether it is one of least extra.
+    that retains least is chosen, then, from the last block backwards, the lower option; unless
+    there are several in flight or ``state_limit`` was reached: then the same arguments still give
+    the same plan, and ``proven`` tells whether it is one of least extra.
 
-    Raises ``OverflowError`` if sums may leave int64, ``SolveCancelled`` once ``cancel[0]`` is set.
+    Raises ``OverflowError`` if sums may leave int64, ``SolveCancelled`` at the next list step once
+    ``cancel[0]`` is set. ``steps``, one int64, counts the list steps begun.
     """
-    chain = checked(offsets, retained, forward_peak, backward_peak)
+    chain = checked(offsets, retained, forward_peak, backward_peak, in_flight)
+    chosen = table(chain, extra, forward_capacity, backward_capacity, in_flight)
+    return solve_table(chosen, in_flight, state_limit, signals(cancel, steps))
+
+
+def table(
+    chain: Columns, extra: Int64, forward_capacity: Int64, backward_capacity: Int64, in_flight: int
+) -> sweep.Table:
+    """Return the options of checked columns with their ceilings."""
     extra = chain.per_option("extra", natural("extra", extra))
     sum_of_largest("extra", extra, chain.offsets, MAX_INT64)
     forward = _within_reach(chain.spread("forward_capacity", forward_capacity))
     backward = _within_reach(chain.spread("backward_capacity", backward_capacity))
     ceilings = np.minimum(forward - chain.forward_peak, backward - chain.backward_peak)
-    ceilings = np.minimum(ceilings, chain.all_retained)
-    table = sweep.Table(chain.offsets, chain.retained, extra, ceilings)
-    return _solve(table, state_limit, flag(cancel))
+    ceilings = np.minimum(ceilings, in_flight * chain.all_retained)
+    return sweep.Table(chain.offsets, chain.retained, extra, ceilings)
 
 
 def _within_reach(capacity: Int64) -> Int64:
@@ -95,42 +115,95 @@ def _within_reach(capacity: Int64) -> Int64:
     return np.clip(capacity, -2 * MAX_BYTES, 2 * MAX_BYTES)
 
 
-def _solve(table: sweep.Table, state_limit: int, cancel: CancelFlag) -> Choice:
-    if cancel[0]:
+def solve_table(options: sweep.Table, in_flight: int, state_limit: int, stop: Signals) -> Choice:
+    """Choose as ``solve`` does, of options whose ceilings are known."""
+    blocks, limit = options.offsets.size - 1, min(state_limit, MOST_STATES)
+    if stop.cancel[0]:
         raise SolveCancelled(0)
-    options, extra = sweep.leanest(table)
-    if extra < 0:
-        return Choice(np.full_like(options, -1), 0, 0, proven=True, feasible=False)
-    if options.size == 0:
-        return Choice(options, 0, 0, proven=True, feasible=True)
-    bound, states = 0, 0
-    for width, priced in _sweeps(table, state_limit):
-        price = prices.prices(table, extra, cancel) if priced else np.zeros(options.size)
-        found = sweep.sweep(table, prices.outlook(table, price), extra, width, cancel)
-        states += found.states
-        if found.cancelled:
-            raise SolveCancelled(states)
-        if found.options.size == options.size and found.extra <= extra:
-            options, extra = found.options, found.extra
-        bound = max(bound, min(found.left_out, extra))
-        if found.left_out > extra:
-            break
-    return Choice(options, extra, bound, proven=bound == extra, feasible=True)
+    if blocks == 0:
+        return Choice(np.zeros(0, np.int64), 0, 0, proven=True, feasible=True)
+    if in_flight == 1:
+        found = ceiling_search.search(options, limit, stop)
+    else:
+        found = ceiling_flight.search(options, in_flight - 1, limit, stop)
+    if found is None:
+        return _infeasible(blocks)
+    proven = found.lower_bound == found.extra
+    return Choice(found.plan, found.extra, found.lower_bound, proven, feasible=True)
 
 
-def _sweeps(table: sweep.Table, state_limit: int) -> list[tuple[int, bool]]:
-    """List the sweeps to try until one leaves nothing out: their width, and whether prices help.
+def _infeasible(blocks: int) -> Choice:
+    return Choice(np.full(blocks, -1), 0, 0, proven=True, feasible=False)
 
-    A quick one, the same with prices, and one as wide as the limit allows: a list and its successor
-    before it is thinned, and a node per state and block.
+
+def frontier(
+    offsets: Int64,
+    retained: Int64,
+    forward_peak: Int64,
+    backward_peak: Int64,
+    extra: Int64,
+    forward_base: Int64,
+    backward_base: Int64,
+    budgets: Sequence[int],
+    *,
+    state_limit: int = DEFAULT_STATE_LIMIT,
+    cancel: CancelFlag | None = None,
+    steps: Int64 | None = None,
+) -> tuple[Choice, ...]:
+    """Choose options for every budget, each as ``solve`` would for ``budget - base``.
+
+    All at once in one sweep if its lists stay within ``state_limit``, else one after the other
+    with a share of it each; a larger budget never gets a plan of more extra.
     """
-    widest = max(
-        1,
-        min(state_limit, MOST_STATES)
-        // (table.offsets.size - 1 + int(np.diff(table.offsets).max())),
-    )
-    first = min(FIRST_WIDTH, widest)
-    return [(first, False), (first, True), (widest, True)]
+    chain, stop = checked(offsets, retained, forward_peak, backward_peak), signals(cancel, steps)
+    extra = chain.per_option("extra", natural("extra", extra))
+    sum_of_largest("extra", extra, chain.offsets, MAX_INT64)
+    need = np.maximum(*chain.needs(forward_base, backward_base))
+    limit, wanted = min(state_limit, MOST_STATES), [_clipped(budget) for budget in budgets]
+    if not wanted:
+        return ()
+    columns = ceiling_frontier.Chain(chain.offsets, chain.retained, extra, need)
+    found = ceiling_frontier.frontier(columns, max(wanted), limit, stop)
+    if found.status == sweep.CANCELLED:
+        raise SolveCancelled(found.states)
+    if found.status == sweep.STOPPED:
+        needs = sweep.Table(chain.offsets, chain.retained, extra, need)
+        return _one_by_one(needs, wanted, limit // len(wanted), stop)
+    return tuple(_at(found, budget, chain.blocks) for budget in wanted)
+
+
+def _clipped(budget: int) -> int:
+    return max(-2 * MAX_BYTES, min(budget, 2 * MAX_BYTES))
+
+
+def _at(found: ceiling_frontier.Frontier, budget: int, blocks: int) -> Choice:
+    """Return the cheapest plan whose peak is within the budget."""
+    within = int(np.searchsorted(found.peak, budget, "right"))
+    if within == 0:
+        return _infeasible(blocks)
+    plan = ceiling_frontier.plan_at(found.trail, found.node[within - 1], blocks)
+    extra = int(found.extra[within - 1])
+    return Choice(plan, extra, extra, proven=True, feasible=True)
+
+
+def _one_by_one(
+    needs: sweep.Table, budgets: list[int], state_limit: int, stop: Signals
+) -> tuple[Choice, ...]:
+    """Solve for each budget; a plan holds for larger budgets too, and a bound for smaller ones."""
+    solved: dict[int, Choice] = {}
+    best, bound = None, 0
+    for budget in sorted(set(budgets)):
+        choice = solve_table(needs._replace(ceiling=budget - needs.ceiling), 1, state_limit, stop)
+        if best is not None and best.extra < choice.extra:
+            choice = best._replace(lower_bound=choice.lower_bound)
+        solved[budget] = choice
+        best = choice if choice.feasible else None
+    for budget in sorted(solved, reverse=True):
+        choice = solved[budget]
+        if choice.feasible:
+            bound = max(bound, choice.lower_bound)
+            solved[budget] = choice._replace(lower_bound=bound, proven=bound == choice.extra)
+    return tuple(solved[budget] for budget in budgets)
 
 
 def floor(
@@ -141,6 +214,7 @@ def floor(
     forward_base: Int64,
     backward_base: Int64,
     *,
+    in_flight: int = 1,
     cancel: CancelFlag | None = None,
 ) -> Floor:
     """Find the least peak of all plans: no smaller budget is feasible, every larger one is.
@@ -149,27 +223,28 @@ def floor(
     budget the leanest prefix decides whether there is a plan, so the floor is found by halving.
     Raises ``ValueError`` if there is no block.
     """
-    chain, stop = checked(offsets, retained, forward_peak, backward_peak), flag(cancel)
+    chain = checked(offsets, retained, forward_peak, backward_peak, in_flight)
+    stop, others = flag(cancel), in_flight - 1
     if chain.blocks == 0:
         raise ValueError("there is no block, so there is no peak")
-    need = np.maximum(*_needs(chain, forward_base, backward_base))
+    need = np.maximum(*chain.needs(forward_base, backward_base))
     low = int(np.minimum.reduceat(need, chain.offsets[:-1]).max())
-    high = int(need.max()) + chain.all_retained
+    high = int(need.max()) + in_flight * chain.all_retained
     while low < high:
         if stop[0]:
             raise SolveCancelled(0)
         middle = (low + high) // 2
-        if _leanest_within(chain, need, middle)[1] < 0:
+        if _leanest_within(chain, need, middle, others)[1] < 0:
             low = middle + 1
         else:
             high = middle
-    options, _ = _leanest_within(chain, need, low)
-    return Floor(*_peak(chain, forward_base, backward_base, options), options)
+    options, _ = _leanest_within(chain, need, low, others)
+    return Floor(*_peak(chain, forward_base, backward_base, options, others), options)
 
 
-def _leanest_within(chain: Columns, need: Int64, budget: int) -> tuple[Int64, int]:
+def _leanest_within(chain: Columns, need: Int64, budget: int, others: int) -> tuple[Int64, int]:
     free = np.zeros_like(need)
-    return sweep.leanest(sweep.Table(chain.offsets, chain.retained, free, budget - need))
+    return sweep.leanest(sweep.Table(chain.offsets, chain.retained, free, budget - need), others)
 
 
 def evaluate(
@@ -180,13 +255,15 @@ def evaluate(
     forward_base: Int64,
     backward_base: Int64,
     options: Int64,
+    *,
+    in_flight: int = 1,
 ) -> Peak:
     """Return the peak of a plan: the highest of base + retained before + peak over all blocks.
 
     ``options`` has shape ``(blocks,)``: rows of the option columns. Of equal peaks the earliest is
     named: forward from block 0 up, then backward from the last block down.
     """
-    chain = checked(offsets, retained, forward_peak, backward_peak)
+    chain = checked(offsets, retained, forward_peak, backward_peak, in_flight)
     if chain.blocks == 0:
         raise ValueError("there is no block, so there is no peak")
     options = column("options", options)
@@ -195,23 +272,19 @@ def evaluate(
     foreign = np.flatnonzero((options < chain.offsets[:-1]) | (options >= chain.offsets[1:]))
     if foreign.size:
         raise ValueError(f"options[{int(foreign[0])}] is no option of its block")
-    return _peak(chain, forward_base, backward_base, options)
+    return _peak(chain, forward_base, backward_base, options, in_flight - 1)
 
 
-def _peak(chain: Columns, forward_base: Int64, backward_base: Int64, options: Int64) -> Peak:
-    before = np.cumsum(chain.retained[options]) - chain.retained[options]
+def _peak(
+    chain: Columns, forward_base: Int64, backward_base: Int64, options: Int64, others: int
+) -> Peak:
+    retained = chain.retained[options]
+    present = np.cumsum(retained) - retained + others * retained.sum()
     forward, backward = (
-        need[options] + before for need in _needs(chain, forward_base, backward_base)
+        need[options] + present for need in chain.needs(forward_base, backward_base)
     )
     moments = np.concatenate([forward, backward[::-1]])  # in the order of the step
     first = int(moments.argmax())
     if first < chain.blocks:
         return Peak(int(moments[first]), first, backward=False)
     return Peak(int(moments[first]), 2 * chain.blocks - 1 - first, backward=True)
-
-
-def _needs(chain: Columns, forward_base: Int64, backward_base: Int64) -> tuple[Int64, Int64]:
-    """Return, per option, all bytes but the prefix at the block's forward and at its backward."""
-    forward = within_bounds("forward_base", chain.spread("forward_base", forward_base))
-    backward = within_bounds("backward_base", chain.spread("backward_base", backward_base))
-    return forward + chain.forward_peak, backward + chain.backward_peak

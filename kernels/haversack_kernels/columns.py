@@ -36,6 +36,12 @@ class Columns:
             raise ValueError(f"{name} has {values.size} values for {self.blocks} blocks")
         return np.repeat(values, np.diff(self.offsets))
 
+    def needs(self, forward_base: Int64, backward_base: Int64) -> tuple[Int64, Int64]:
+        """Return, per option, all bytes but the prefix at the block's forward and backward."""
+        forward = within_bounds("forward_base", self.spread("forward_base", forward_base))
+        backward = within_bounds("backward_base", self.spread("backward_base", backward_base))
+        return forward + self.forward_peak, backward + self.backward_peak
+
     def per_option(self, name: str, values: Int64) -> Int64:
         """Return ``values`` if there is one per option."""
         if values.shape != self.retained.shape:
@@ -43,8 +49,19 @@ class Columns:
         return values
 
 
-def checked(offsets: Int64, retained: Int64, forward_peak: Int64, backward_peak: Int64) -> Columns:
-    """Return the columns, or raise if they do not belong together or are too large to add."""
+def checked(
+    offsets: Int64,
+    retained: Int64,
+    forward_peak: Int64,
+    backward_peak: Int64,
+    in_flight: int = 1,
+) -> Columns:
+    """Return the columns, or raise if they do not belong together or are too large to add.
+
+    What is retained counts ``in_flight`` times.
+    """
+    if in_flight < 1:
+        raise ValueError(f"in_flight is {in_flight}: at least one microbatch is in flight")
     offsets, retained = column("offsets", offsets), natural("retained", retained)
     _check_offsets(offsets, retained.size)
     columns = Columns(
@@ -52,7 +69,7 @@ def checked(offsets: Int64, retained: Int64, forward_peak: Int64, backward_peak:
         retained=retained,
         forward_peak=column("forward_peak", forward_peak),
         backward_peak=column("backward_peak", backward_peak),
-        all_retained=sum_of_largest("retained", retained, offsets, MAX_BYTES),
+        all_retained=sum_of_largest("retained", retained, offsets, MAX_BYTES // in_flight),
     )
     for name in ("forward_peak", "backward_peak"):
         within_bounds(name, columns.per_option(name, getattr(columns, name)))

@@ -1,37 +1,56 @@
 """The list search behind ``haversack_kernels.knapsack``: exact, sparse, whatever the capacity.
 
-The densest candidates are taken until one does not fit: the break solution, close to the optimum.
-The search changes it from the break outwards, in turn adding what was left out and removing what
-was taken, and keeps the list of states that no other state beats and that may still beat the best
-gain (the primal-dual list DP of the public literature, as in Pisinger's minknap). Mostly a few
-dozen candidates around the break decide.
+The search changes the break solution chunk by chunk (``haversack_kernels.cores``) and keeps the
+list of states that no other state beats and that may still beat the best gain: the primal-dual list
+DP of the public literature, as in Pisinger's minknap (1997). Mostly a few dozen chunks decide.
 
-Candidates come as *runs* of equal ones, densest first; a run is cut into *chunks* of 1, 2, 4, ...
-copies. Knows nothing of candidates' indices; the list itself is in ``haversack_kernels.states``.
+Where lists grow, gains tend to follow sizes, and Dantzig's bound is weak. Then a quota on the
+number of copies is priced (``haversack_kernels.quota``; Martello, Pisinger and Toth 1999), and the
+list is paired with a second one, of changes to the chunks that come next: that finds what fills the
+room exactly among the products of both (as Horowitz and Sahni 1974 halve a search).
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
-from haversack_kernels._jit import MAX_INT64, CancelFlag, Int64, jit
+from haversack_kernels import quota
+from haversack_kernels._jit import Int64, Signals, jit
+from haversack_kernels.bounds import Quota, Rates, can_beat
+from haversack_kernels.cores import Core, change, new_core, rates
 from haversack_kernels.states import (
-    ABOVE,
-    HUGE,
-    SLACK,
     Best,
-    Change,
+    Lists,
     Trail,
     bound_of_all,
     merge,
-    new_states,
+    new_lists,
     new_trail,
-    slopes,
+    pair,
+    thin,
     with_nodes,
     with_space,
 )
 
-PROVEN, STOPPED, OVERFLOW, CANCELLED = range(4)
+PROVEN, STOPPED, CANCELLED = range(3)
+
+QUICK, QUICK_PER_RUN = 1 << 13, 4
+"""States looked at before a quota is priced, which takes about as long."""
+
+FIRST_PAIRING, NEXT_PAIRING, LAST_PAIRING = 1 << 10, 4, 1 << 18
+"""Length of the list that is paired first, how much longer it is the next time, and the last."""
+
+
+LONGER = 1 << 18
+"""States looked at before a thinned list, of ``NARROW`` states, looks for a better best."""
+
+NARROW = 128
+
+ALL = 2**60
+"""As a limit: none."""
+
+NO_BOUND = 2**62
 
 
 class Outcome(NamedTuple):
@@ -44,174 +63,232 @@ class Outcome(NamedTuple):
     states: int
 
 
-class Chunks(NamedTuple):
-    """Hold chunks of ``copies`` of one ``run``, densest first; the first ``center`` are taken."""
+class Front(NamedTuple):
+    """Hold the list of ``count`` states from ``begin`` on, and which chunk is changed next.
 
-    size: Int64
-    gain: Int64
-    run: Int64
-    copies: Int64
-    center: int
+    Not ``whole``, it has been thinned.
+    """
+
+    lists: Lists
+    begin: int
+    length: int
+    at: int
+    best: Best
+    trail: Trail
+    nodes: int
+    looked: int
+    whole: bool
 
 
-@jit
+class Limits(NamedTuple):
+    """Say how far to go: until the list is longer than ``length``, or past ``states`` looked at.
+
+    Not ``alone``, any other chunk may still be changed too, and bounds are those of the break. A
+    list twice as long as ``width`` is thinned to it. (In a tuple, for numba compiles anew for every
+    number that is written out in a call.)
+    """
+
+    alone: bool
+    length: int
+    states: int
+    width: int
+
+
 def search(
     size: Int64,
     gain: Int64,
     copies: Int64,
     capacity: int,
-    free_gain: int,
-    only_add: bool,
     state_limit: int,
-    cancel: CancelFlag,
+    signals: Signals,
+    allowance: Callable[[], int] | None = None,
 ) -> Outcome:
-    """Search the runs for the largest gain within ``capacity``, on top of ``free_gain``.
+    """Search the runs for the largest gain within ``capacity``.
 
-    Arrays have shape ``(runs,)``, sizes and gains >= 1. With ``only_add`` the search starts from
-    nothing, so that every state fits and a gain above int64 is an overflow of the optimum; without,
-    the sum of all gains must be within int64.
+    Arrays have shape ``(runs,)``, densest run first, sizes and gains >= 1. Gains of all copies sum
+    up to 2^62 at most, and ``capacity`` is less than that. Where a quick look is not enough,
+    ``allowance`` is asked for another limit on states, if there is one.
     """
-    usable, base = np.minimum(copies, capacity // size), np.zeros(size.size, np.int64)
-    if only_add and _overflows_alone(gain, usable):
-        return Outcome(base, 0, 0, OVERFLOW, 0)
-    room, base_gain = capacity, free_gain
-    if not only_add:
-        room, base_gain = _take_until_break(size, gain, usable, capacity, free_gain, base)
-    filled = base.copy()
-    best = Best(_fill(size, gain, usable, room, base_gain, filled), -1)
-    if best.gain < 0:
-        return Outcome(base, 0, 0, OVERFLOW, 0)
-    chunks = _chunks(size, gain, usable, base)
-    best, bound, trail, status, looked = _expand(chunks, room, base_gain, best, state_limit, cancel)
-    if best.node >= 0:
-        filled = base
-        _trace(chunks, trail, best.node, filled)
-    return Outcome(filled, best.gain, bound, status, looked)
+    columns = size, gain, np.minimum(copies, capacity // size)
+    order, priced = np.arange(size.size), Quota(0, 0)
+    found = Outcome(np.zeros(size.size, np.int64), 0, NO_BOUND, STOPPED, 0)
+    quick = QUICK + QUICK_PER_RUN * size.size
+    for most, width in ((quick, ALL), (LONGER, ALL), (ALL, NARROW), (ALL, ALL)):
+        limit = min(most, state_limit - found.states)
+        more = expand(*columns, order, capacity, priced, found.taken, limit, width, signals)
+        bound = max(more.gain, min(found.upper_bound, more.upper_bound))
+        found = more._replace(upper_bound=bound, states=found.states + more.states)
+        if found.gain == bound:
+            return found._replace(status=PROVEN)
+        if found.status == CANCELLED or found.states >= state_limit:
+            break
+        if most == quick:
+            state_limit = state_limit if allowance is None else min(allowance(), state_limit)
+            priced = quota.find(*columns, capacity, found.gain)
+            order = quota.order_at(size, gain, priced.price) if priced.price else order
+    return found
 
 
 @jit
-def _overflows_alone(gain: Int64, usable: Int64) -> bool:
-    """Tell whether the usable copies of some run, which fit together, gain more than int64."""
-    beyond = False
+def expand(
+    size: Int64,
+    gain: Int64,
+    copies: Int64,
+    order: Int64,
+    capacity: int,
+    quota: Quota,
+    known: Int64,
+    state_limit: int,
+    width: int,
+    signals: Signals,
+) -> Outcome:
+    """Change the break solution of this order chunk by chunk until no state can beat the best.
+
+    ``known`` has shape ``(runs,)``: the copies that the best known solution takes. A list twice as
+    long as ``width`` is thinned to it; then nothing is proven, and the upper bound is NO_BOUND.
+    """
+    core = new_core(size, gain, copies, order, capacity, quota)
+    taken = _filled(core, size, copies)
+    if _gain_of(taken, gain) < _gain_of(known, gain):
+        taken = known.copy()
+    best = Best(_gain_of(taken, gain), -1, -1)
+    if best.gain < core.gain:
+        best = Best(core.gain, 0, -1)
+    limits = Limits(True, FIRST_PAIRING, state_limit, width)
+    front = _grow(core, _start(core, 0, best, new_trail(128), 1), limits, signals)
+    while front.length > limits.length:
+        front = _paired(core, front, limits, signals)
+        longer = limits.length * NEXT_PAIRING if limits.length < LAST_PAIRING else state_limit
+        limits = Limits(True, longer, state_limit, width)
+        front = _grow(core, front, limits, signals)
+    _trace(core, front.trail, front.best, taken)
+    bound, status = front.best.gain, PROVEN
+    if front.length > 0 and front.at < core.chunks.size.size:
+        status = CANCELLED if signals.cancel[0] != 0 else STOPPED
+        ahead = rates(core, front.at)
+        bound = bound_of_all(front.lists, front.begin, front.length, bound, core.quota, ahead)
+    if not front.whole:
+        bound, status = NO_BOUND, max(status, STOPPED)
+    return Outcome(taken, front.best.gain, bound, status, front.looked)
+
+
+@jit
+def _gain_of(taken: Int64, gain: Int64) -> int:
+    total = 0
     for run in range(gain.size):
-        if usable[run] > 0:
-            beyond = beyond or bool(gain[run] > MAX_INT64 // usable[run])
-    return beyond
-
-
-@jit
-def _take_until_break(
-    size: Int64, gain: Int64, copies: Int64, room: int, total: int, taken: Int64
-) -> tuple[int, int]:
-    """Take the densest until one does not fit; return the room left and the gain."""
-    for run in range(size.size):
-        taken[run] = min(copies[run], room // size[run])
-        room -= taken[run] * size[run]
         total += taken[run] * gain[run]
-        if taken[run] < copies[run]:
-            break
-    return room, total
-
-
-@jit
-def _fill(size: Int64, gain: Int64, copies: Int64, room: int, total: int, taken: Int64) -> int:
-    """Add, densest first, what still fits; return the gain, negative on overflow."""
-    for run in range(size.size):
-        more = min(copies[run] - taken[run], room // size[run])
-        taken[run] += more
-        room -= more * size[run]
-        total += more * gain[run]
-        if total < 0:
-            break
     return total
 
 
 @jit
-def _chunks(size: Int64, gain: Int64, copies: Int64, taken: Int64) -> Chunks:
-    """Cut what is taken, then what is left out, into chunks; the break run has some of both."""
-    run_of = np.empty(copies.sum(), np.int64)
-    chunk = np.empty(copies.sum(), np.int64)
-    center = _cut(taken, run_of, chunk, 0)
-    used = _cut(copies - taken, run_of, chunk, center)
-    run_of, chunk = run_of[:used], chunk[:used]
-    return Chunks(size[run_of] * chunk, gain[run_of] * chunk, run_of, chunk, center)
+def _filled(core: Core, size: Int64, copies: Int64) -> Int64:
+    """Return the copies taken by the break solution and, densest first, what still fits."""
+    taken, room = core.base.copy(), core.room
+    for run in range(size.size):
+        more = min(copies[run] - taken[run], room // size[run])
+        taken[run] += more
+        room -= more * size[run]
+    return taken
 
 
 @jit
-def _cut(copies: Int64, run_of: Int64, chunk: Int64, used: int) -> int:
-    """Append chunks of 1, 2, 4, ... copies and a rest: together they form any number of copies."""
-    for run in range(copies.size):
-        left, power = copies[run], 1
-        while left > 0:
-            run_of[used], chunk[used] = run, min(power, left)
-            left -= power
-            power *= 2
-            used += 1
-    return used
+def _start(core: Core, at: int, best: Best, trail: Trail, nodes: int) -> Front:
+    """Return the list of the break solution alone, from which the chunk at ``at`` is changed."""
+    lists = new_lists(256)
+    lists.weight[0], lists.gain[0] = -core.room, core.gain
+    lists.copies[0], lists.node[0] = core.copies, 0
+    return Front(lists, 0, 1, at, best, trail, nodes, 0, True)
 
 
 @jit
-def _expand(
-    chunks: Chunks, room: int, base_gain: int, best: Best, state_limit: int, cancel: CancelFlag
-) -> tuple[Best, int, Trail, int, int]:
-    """Change chunk after chunk, from the center outwards, until no state can beat the best.
-
-    Returns the best, an upper bound, the trail, the status and the number of states looked at.
-    """
-    size, density = chunks.size, chunks.gain / chunks.size
-    take, drop = chunks.center, chunks.center - 1
-    removable = size[:take].sum()
-    price = density[take] if take < size.size else 0.0
-    states, count = new_states(1), 1
-    states.weight[0], states.gain[0], states.node[0] = -room, base_gain, 0
-    trail, nodes, spare = new_trail(64), 1, new_states(128)
-    status, looked = PROVEN, 0
-    while count > 0 and (take < size.size or drop >= 0):
-        if cancel[0] != 0 or looked + 2 * count > state_limit:
-            status = CANCELLED if cancel[0] != 0 else STOPPED
+def _grow(core: Core, front: Front, limits: Limits, signals: Signals) -> Front:
+    """Change chunk after chunk until the list is empty or a limit is reached."""
+    lists, begin, count, at, best, trail, nodes, looked, whole = front
+    every = rates(core, 0)
+    while 0 < count <= limits.length:
+        at = _next_helpful(core, at, best.gain, every)
+        past_limit = looked + 2 * count > limits.states
+        if at == core.chunks.size.size or past_limit or signals.cancel[0] != 0:
             break
-        adds = drop < 0 or (take < size.size and take + drop < 2 * chunks.center)
-        chunk = take if adds else drop
-        if adds:
-            take += 1
-            change = Change(chunk, size[chunk], chunks.gain[chunk])
-        else:
-            drop -= 1
-            change = Change(chunk, -size[chunk], -chunks.gain[chunk])
-            removable -= size[chunk]
-        if _is_settled(change, price, room, best.gain - base_gain):
-            continue
+        if lists.weight.size < 4 * count + 2:
+            lists, begin = with_space(lists, begin, count), 0
+        if trail.parent.size <= nodes + count:
+            trail = with_nodes(trail, nodes, count + 1)
         looked += 2 * count
-        spare, trail = with_space(spare, 2 * count), with_nodes(trail, nodes, count)
-        slope = slopes(density, take, drop)
+        signals.steps[0] += 1
+        changed, ahead = change(core, at), at + 1 if limits.alone else 0
+        removable = core.removable[ahead] + (0 if limits.alone else min(changed.weight, 0))
         count, nodes, best = merge(
-            states, count, change, removable, slope, best, spare, trail, nodes
+            lists,
+            begin,
+            count,
+            changed,
+            removable,
+            core.quota,
+            rates(core, ahead),
+            best,
+            trail,
+            nodes,
         )
-        states, spare = spare, states
-        if count < 0:
-            status = OVERFLOW
-    bound = bound_of_all(states, max(count, 0), best.gain, slopes(density, take, drop))
-    return best, bound if status == STOPPED else best.gain, trail, status, looked
+        begin = lists.weight.size // 2 - begin
+        at += 1
+        if count > 2 * limits.width:
+            count = thin(lists, begin, count, limits.width, core.quota, rates(core, at))
+            whole = False
+    return Front(lists, begin, count, at, best, trail, nodes, looked, whole)
 
 
 @jit
-def _is_settled(change: Change, price: float, room: int, needed: int) -> bool:
-    """Tell whether no solution with this change gains more than ``needed`` over the break solution.
-
-    With the break density as the price of a unit, filling the room gains room * price at most, and
-    every change costs the difference between its gain and its price.
-    """
-    paid = change.weight * price
-    cost = abs(change.gain - paid) - abs(change.gain + paid) * SLACK
-    left = room * price * ABOVE - cost
-    return left < 0.0 or (left < HUGE and int(left) <= needed)
+def _next_helpful(core: Core, at: int, best: int, every: Rates) -> int:
+    """Return the next place whose change a better solution may have, whatever else changes."""
+    size, gain, copies, sign = (
+        core.chunks.size,
+        core.chunks.gain,
+        core.chunks.copies,
+        core.chunks.sign,
+    )
+    while at < size.size:
+        weight, more = sign[at] * size[at] - core.room, sign[at] * gain[at]
+        count = core.copies + sign[at] * copies[at]
+        if can_beat(weight, core.gain + more, count, best, core.quota, every):
+            break
+        at += 1
+    return at
 
 
 @jit
-def _trace(chunks: Chunks, trail: Trail, node: int, taken: Int64) -> None:
-    """Apply the changes that lead to ``node`` to the copies taken by the break solution."""
-    while node > 0:
-        chunk = trail.chunk[node]
-        copies = chunks.copies[chunk]
-        taken[chunks.run[chunk]] += copies if chunk >= chunks.center else -copies
-        node = trail.parent[node]
+def _paired(core: Core, front: Front, limits: Limits, signals: Signals) -> Front:
+    """Pair the list with one of about its length, of changes to the chunks that come next."""
+    lists, begin, count, at, best, trail, nodes, looked, whole = front
+    others = _start(core, at, best, trail, nodes)
+    most = min(4 * count, limits.states - looked)
+    others = _grow(core, others, Limits(False, count, most, ALL), signals)
+    looked += others.looked + count
+    best = pair(
+        lists,
+        begin,
+        count,
+        others.lists,
+        others.begin,
+        others.length,
+        core.room,
+        core.gain,
+        others.best,
+    )
+    nodes = others.nodes if best.gain > front.best.gain else nodes
+    return Front(lists, begin, count, at, best, others.trail, nodes, looked, whole)
+
+
+@jit
+def _trace(core: Core, trail: Trail, best: Best, taken: Int64) -> None:
+    """Write the copies that the best takes: what is taken at the break, and its changes."""
+    if best.node < 0:
+        return
+    for run in range(taken.size):
+        taken[run] = core.base[run]
+    for start in (best.node, best.other):
+        node = start
+        while node > 0:
+            at = trail.chunk[node]
+            taken[core.chunks.run[at]] += core.chunks.sign[at] * core.chunks.copies[at]
+            node = trail.parent[node]

@@ -10,22 +10,25 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from haversack_kernels import core
+from haversack_kernels import core, runs, wide
 from haversack_kernels._jit import (
     MAX_INT64,
     MOST_STATES,
     CancelFlag,
     Int64,
-    flag,
+    Signals,
     natural,
-    total,
+    signals,
 )
 from haversack_kernels.errors import SolveCancelled
 
 DEFAULT_STATE_LIMIT = 1 << 23
 """States looked at before the search gives up: about 0.1 s and at most 0.3 GB."""
 
-MAX_CAPACITY = 1 << 62
+NARROW = 1 << 62
+"""What gains may sum up to, and capacities stay below, for the search in int64."""
+
+_SEED = runs.new_seed()
 
 
 class Selection(NamedTuple):
@@ -41,14 +44,21 @@ class Selection(NamedTuple):
     proven: bool
 
 
-class _Runs(NamedTuple):
-    """Hold equal candidates as one run, densest run first; ``order`` has their indices."""
+class Problem(NamedTuple):
+    """Hold candidates that do not all fit, as runs: ``size``, ``gain``, ``copies``, densest first.
 
-    order: NDArray[np.intp]
-    start: NDArray[np.intp]
+    ``order`` says which of ``runs`` they are. Sizes and the capacity are in units of the sizes,
+    gains in units of the gains, but for the two sums.
+    """
+
+    runs: runs.Runs
+    order: Int64
     size: Int64
     gain: Int64
     copies: Int64
+    capacity: int
+    gain_sum: int
+    free_gain: int
 
 
 def solve(
@@ -58,33 +68,77 @@ def solve(
     *,
     state_limit: int = DEFAULT_STATE_LIMIT,
     cancel: CancelFlag | None = None,
+    steps: Int64 | None = None,
 ) -> Selection:
     """Choose the subset of largest gain whose sizes sum to at most ``capacity``.
 
-    ``sizes`` and ``gains`` have shape ``(n,)``, both >= 0; ``capacity`` is at most 2^62 unless
-    everything fits. The same arguments always give the same subset. Of equal candidates the
-    earlier are saved, and what gains nothing is not; among other subsets of equal gain the search
-    does not look for the smallest.
+    ``sizes`` and ``gains`` have shape ``(n,)``, both >= 0. The same arguments always give the same
+    subset. Of equal candidates the earlier are saved, and what gains nothing is not; among other
+    subsets of equal gain the search does not look for the smallest.
 
     Past ``state_limit`` the best subset found is returned with ``proven`` false. Raises
-    ``OverflowError`` if the optimum exceeds 2^63-1, ``SolveCancelled`` once ``cancel[0]`` is set.
+    ``OverflowError`` if the optimum exceeds 2^63-1, ``SolveCancelled`` at the next list step once
+    ``cancel[0]`` is set. ``steps``, one int64, counts the list steps begun.
     """
-    sizes, gains, stop = natural("sizes", sizes), natural("gains", gains), flag(cancel)
-    _check(sizes, gains, capacity)
-    if stop[0]:
+    problem, stop = reduced(sizes, gains, capacity), signals(cancel, steps)
+    if stop.cancel[0]:
         raise SolveCancelled(0)
-    useful = (gains > 0) & (sizes <= min(capacity, MAX_INT64))
-    if total(sizes[useful]) <= capacity:
-        gain = _representable(total(gains[useful]))
-        return Selection(useful, gain, gain, proven=True)
-    return _search(sizes, gains, capacity, useful, state_limit, stop)
+    return problem if isinstance(problem, Selection) else search(problem, state_limit, stop)
 
 
-def _check(sizes: Int64, gains: Int64, capacity: int) -> None:
-    if sizes.shape != gains.shape:
-        raise ValueError(f"{sizes.size} sizes but {gains.size} gains: give one gain for each size")
-    if capacity < 0:
-        raise ValueError(f"capacity {capacity} is negative")
+def reduced(sizes: Int64, gains: Int64, capacity: int) -> Problem | Selection:
+    """Check the candidates and gather them in runs; return the answer at once if all fit."""
+    sizes, gains = natural("sizes", sizes), natural("gains", gains)
+    _check(sizes, gains, capacity)
+    found = runs.reduce(sizes, gains, min(capacity, MAX_INT64), _SEED)
+    size_sum, gain_sum, free_gain = (runs.whole(found.sums, which) for which in range(3))
+    if size_sum <= capacity:
+        return Selection(found.of != runs.USELESS, _representable(gain_sum), gain_sum, proven=True)
+    order = _densest_first(found)
+    return Problem(
+        runs=found,
+        order=order,
+        size=found.size[order],
+        gain=found.gain[order],
+        copies=found.copies[order],
+        capacity=capacity // found.size_unit,
+        gain_sum=gain_sum - free_gain,
+        free_gain=_representable(free_gain),
+    )
+
+
+def search(problem: Problem, state_limit: int, stop: Signals) -> Selection:
+    """Choose as ``solve`` does, from candidates that are reduced."""
+    narrow = problem.gain_sum // problem.runs.gain_unit <= NARROW and problem.capacity < NARROW
+    outcome = (core if narrow else wide).search(
+        problem.size,
+        problem.gain,
+        problem.copies,
+        problem.capacity,
+        min(state_limit, MOST_STATES),
+        stop,
+    )
+    if outcome.status == core.CANCELLED:
+        raise SolveCancelled(outcome.states)
+    return _selection(problem, outcome)
+
+
+def _densest_first(found: runs.Runs) -> Int64:
+    density = found.gain / found.size
+    order = np.argsort(-density)
+    runs.order_exactly(order, found.gain, found.size, density, found.size)
+    return order
+
+
+def _selection(problem: Problem, outcome: core.Outcome) -> Selection:
+    taken, proven = np.empty_like(outcome.taken), outcome.status == core.PROVEN
+    taken[problem.order] = outcome.taken
+    gain, bound = (
+        problem.free_gain + searched * problem.runs.gain_unit
+        for searched in (outcome.gain, outcome.upper_bound)
+    )
+    mask = runs.mask(problem.runs.of, taken)
+    return Selection(mask, _representable(gain), min(bound, MAX_INT64), proven)
 
 
 def _representable(gain: int) -> int:
@@ -93,52 +147,8 @@ def _representable(gain: int) -> int:
     return gain
 
 
-def _search(
-    sizes: Int64,
-    gains: Int64,
-    capacity: int,
-    useful: NDArray[np.bool_],
-    state_limit: int,
-    cancel: CancelFlag,
-) -> Selection:
-    free = useful & (sizes == 0)
-    wanted = np.flatnonzero(useful & (sizes > 0))
-    free_gain = _representable(total(gains[free]))
-    unit = int(np.gcd.reduce(sizes[wanted]))
-    if capacity // unit > MAX_CAPACITY:
-        raise ValueError(f"capacity {capacity} is above 2^62 and does not hold everything")
-    runs = _runs(wanted, sizes[wanted] // unit, gains[wanted])
-    found = core.search(
-        runs.size,
-        runs.gain,
-        runs.copies,
-        capacity // unit,
-        free_gain,
-        free_gain + total(gains[wanted]) > MAX_INT64,
-        min(state_limit, MOST_STATES),
-        cancel,
-    )
-    if found.status == core.CANCELLED:
-        raise SolveCancelled(found.states)
-    if found.status == core.OVERFLOW:
-        _representable(MAX_INT64 + 1)
-    mask = free
-    mask[_earliest(runs, found.taken)] = True
-    proven = found.status == core.PROVEN or found.gain == found.upper_bound < MAX_INT64
-    return Selection(mask, found.gain, found.upper_bound, proven)
-
-
-def _runs(wanted: NDArray[np.intp], sizes: Int64, gains: Int64) -> _Runs:
-    order = np.lexsort((gains, sizes, -(gains / sizes)))
-    size, gain = sizes[order], gains[order]
-    fresh = np.ones(order.size, dtype=np.bool_)
-    fresh[1:] = (size[1:] != size[:-1]) | (gain[1:] != gain[:-1])
-    start = np.flatnonzero(fresh)
-    copies = np.diff(start, append=order.size)
-    return _Runs(wanted[order], start, size[start], gain[start], copies)
-
-
-def _earliest(runs: _Runs, taken: Int64) -> NDArray[np.intp]:
-    """List the candidates to save: the first ``taken[r]`` of every run ``r``."""
-    place_in_run = np.arange(runs.order.size) - np.repeat(runs.start, runs.copies)
-    return runs.order[place_in_run < np.repeat(taken, runs.copies)]
+def _check(sizes: Int64, gains: Int64, capacity: int) -> None:
+    if sizes.shape != gains.shape:
+        raise ValueError(f"{sizes.size} sizes but {gains.size} gains: give one gain for each size")
+    if capacity < 0:
+        raise ValueError(f"capacity {capacity} is negative")

@@ -1,28 +1,34 @@
-"""The list of states of ``haversack_kernels.core``: merged, pruned, and traced back.
+"""The list of states of ``haversack_kernels.core``: merged, pruned, paired and traced back.
 
 A state's weight is its size minus the capacity, so it fits if its weight is <= 0. A list holds the
 states lightest first, each of more gain than the one before: no state beats another in both.
-Bounds are Dantzig's, as floats; ABOVE and BELOW cover every rounding, so they are sound up to 2^62
-and only less sharp above 2^48. Knows nothing of runs, copies or candidates.
+
+A state is dropped when ``haversack_kernels.bounds`` show that it cannot beat the best. Knows
+nothing of runs.
 """
 
-import math
 from typing import NamedTuple
 
 import numpy as np
 
-from haversack_kernels._jit import MAX_INT64, Float64, Int32, Int64, jit
+from haversack_kernels._exact import at_least
+from haversack_kernels._jit import Int32, Int64, jit
+from haversack_kernels._select import nth_smallest
+from haversack_kernels.bounds import Quota, Rate, Rates, can_beat, filled, freed
 
-SLACK = 2.0**-48
-ABOVE, BELOW = 1.0 + SLACK, 1.0 - SLACK
-HUGE = 2.0**63  # floats from here on do not convert to int64
+BEYOND = 2**62
+"""Weight that ends a list: no sum of a size and a weight that can still fit reaches it."""
 
 
-class States(NamedTuple):
-    """Hold states; ``node`` is where their trail starts. Arrays may be longer than the list."""
+class Lists(NamedTuple):
+    """Hold two lists of states, one from place 0 on and one from the middle of the arrays on.
+
+    A merge reads the one and writes the other. ``node`` is where a state's trail starts.
+    """
 
     weight: Int64
     gain: Int64
+    copies: Int32
     node: Int32
 
 
@@ -34,10 +40,11 @@ class Trail(NamedTuple):
 
 
 class Best(NamedTuple):
-    """Hold the largest gain that fits and its node, or -1 for the greedy fill."""
+    """Hold the largest gain that fits and the one or two nodes it is made of, -1 for none."""
 
     gain: int
     node: int
+    other: int
 
 
 class Change(NamedTuple):
@@ -46,109 +53,184 @@ class Change(NamedTuple):
     chunk: int
     weight: int
     gain: int
+    copies: int
 
 
-class Slopes(NamedTuple):
-    """Say what a unit gains at most when filled, and loses at least when freed, from here on."""
+class Merged(NamedTuple):
+    """Say how far a merge is: the next states, the end of the new list, and its largest gain."""
 
-    filled: float
-    freed: float
-
-
-@jit
-def slopes(density: Float64, take: int, drop: int) -> Slopes:
-    """Return the slopes if ``take`` is the next chunk that may be added and ``drop`` removed."""
-    return Slopes(
-        density[take] * ABOVE if take < density.size else 0.0,
-        density[drop] * BELOW if drop >= 0 else np.inf,
-    )
-
-
-@jit
-def can_beat(weight: int, gain: int, best: int, slope: Slopes) -> bool:
-    """Tell whether the state's Dantzig bound is above ``best``."""
-    if weight <= 0:
-        more = -weight * slope.filled
-        return more >= HUGE or int(more) > best - gain
-    loss = weight * slope.freed
-    return loss < HUGE and math.ceil(loss) < gain - best
-
-
-@jit
-def bound_of_all(states: States, count: int, best: int, slope: Slopes) -> int:
-    """Return the most that any state can still reach, at least ``best``, at most 2^63-1."""
-    bound = best
-    for i in range(count):
-        weight, gain = states.weight[i], states.gain[i]
-        if can_beat(weight, gain, bound, slope):
-            change = -weight * (slope.filled if weight <= 0 else slope.freed)
-            if change >= HUGE or math.floor(change) > MAX_INT64 - gain:
-                return MAX_INT64
-            bound = gain + math.floor(change)
-    return bound
+    i: int
+    j: int
+    used: int
+    nodes: int
+    top: int
 
 
 @jit
 def merge(
-    states: States,
+    lists: Lists,
+    begin: int,
     count: int,
     change: Change,
     removable: int,
-    slope: Slopes,
+    quota: Quota,
+    rates: Rates,
     best: Best,
-    out: States,
     trail: Trail,
     nodes: int,
 ) -> tuple[int, int, Best]:
-    """Merge the list with itself after ``change`` into ``out``, keeping what can beat the best.
+    """Merge the list at ``begin`` with itself after ``change`` into the other list.
 
-    States heavier than ``removable`` can never fit. Returns the length, -1 on overflow, the
-    number of nodes and the best.
+    Keeps what can beat the best; states heavier than ``removable`` can never fit. Returns the
+    length, the number of nodes and the best.
     """
-    kept = np.searchsorted(states.weight[:count], removable, "right")
-    moved = np.searchsorted(states.weight[:count], removable - change.weight, "right")
-    best_gain, best_node = best.gain, best.node
-    i, j, used, top = 0, 0, 0, -1
-    while i < kept or j < moved:
-        moves = j < moved and (i == kept or _changed_is_first(states, i, j, change))
-        if moves:
-            weight, gain = states.weight[j] + change.weight, states.gain[j] + change.gain
-            parent, node = states.node[j], nodes
-            j += 1
-            if gain < 0:
-                return -1, nodes, best
-        else:
-            weight, gain, node = states.weight[i], states.gain[i], states.node[i]
-            i += 1
-        if gain <= top:
-            continue  # a state at most as heavy gains as much
-        top = gain
-        if not can_beat(weight, gain, best_gain, slope):
-            continue
-        if moves:
-            # Where a state moves, its parent was set with it.
-            trail.parent[nodes] = parent  # pyright: ignore[reportPossiblyUnboundVariable]
-            trail.chunk[nodes] = change.chunk
-            nodes += 1
-        out.weight[used], out.gain[used], out.node[used] = weight, gain, node
-        used += 1
-        if weight <= 0 and gain > best_gain:
-            best_gain, best_node = gain, node
-    return used, nodes, Best(best_gain, best_node)
+    lists.weight[begin + count] = BEYOND
+    start = lists.weight.size // 2 - begin
+    merged = Merged(begin, begin, start, nodes, np.iinfo(np.int64).min)
+    fits = min(removable, 0)  # always 0, but no constant, for which numba would compile anew
+    merged = _merge_up_to(fits, lists, merged, change, quota, filled(rates), best.gain, trail)
+    last = merged.used - 1
+    if last >= start and lists.gain[last] > best.gain:  # what gains more than the best is kept
+        best = Best(lists.gain[last], lists.node[last] + 0, -1)  # + 0 makes int64 of it
+    merged = _merge_up_to(removable, lists, merged, change, quota, freed(rates), best.gain, trail)
+    return merged.used - start, merged.nodes, best
 
 
 @jit
-def _changed_is_first(states: States, i: int, j: int, change: Change) -> bool:
-    weight, gain = states.weight[j] + change.weight, states.gain[j] + change.gain
-    if weight == states.weight[i]:
-        return bool(gain > states.gain[i])
-    return bool(weight < states.weight[i])
+def _merge_up_to(
+    most: int,
+    lists: Lists,
+    merged: Merged,
+    change: Change,
+    quota: Quota,
+    rate: Rate,
+    best: int,
+    trail: Trail,
+) -> Merged:
+    """Merge the states of weight up to ``most`` and drop those whose bound is not above ``best``.
+
+    Written without branches where the order of states decides, for a mispredicted one costs more
+    than a state, and with unsigned indices, which numba does not test for being negative.
+    """
+    weights, gains, all_copies, all_nodes = lists
+    i, j, used, nodes, top = merged
+    while True:
+        at_i, at_j = np.uint64(i), np.uint64(j)
+        weight_i, weight_j = weights[at_i], weights[at_j] + change.weight
+        gain_i, gain_j = gains[at_i], gains[at_j] + change.gain
+        copies_i, copies_j = all_copies[at_i] + 0, all_copies[at_j] + change.copies
+        node_i, node_j = all_nodes[at_i] + 0, all_nodes[at_j]
+        moves = (weight_j < weight_i) | ((weight_j == weight_i) & (gain_j > gain_i))
+        weight, gain = (weight_j if moves else weight_i), (gain_j if moves else gain_i)
+        if weight > most:
+            break
+        copies, node = (copies_j if moves else copies_i), (nodes if moves else node_i)
+        i, j = i + 1 - moves, j + moves
+        short = best + 1 - gain
+        short_priced = short - quota.price * (quota.copies - copies)
+        # What a state at most as heavy gains as much is beaten by it.
+        keeps = (
+            (gain > top)
+            & at_least(-weight, rate.gain, short, rate.size)
+            & at_least(-weight, rate.priced_gain, short_priced, rate.priced_size)
+        )
+        top = max(top, gain)
+        to, new = np.uint64(used), np.uint64(nodes)
+        weights[to], gains[to], all_copies[to], all_nodes[to] = weight, gain, copies, node
+        trail.parent[new], trail.chunk[new] = node_j, change.chunk
+        used, nodes = used + keeps, nodes + (keeps & moves)
+    return Merged(i, j, used, nodes, top)
 
 
 @jit
-def new_states(space: int) -> States:
-    """Return arrays for ``space`` states."""
-    return States(np.empty(space, np.int64), np.empty(space, np.int64), np.empty(space, np.int32))
+def pair(
+    lists: Lists,
+    begin: int,
+    count: int,
+    others: Lists,
+    other_begin: int,
+    other_count: int,
+    room: int,
+    base_gain: int,
+    best: Best,
+) -> Best:
+    """Combine every state with every other, of changes to other chunks, and return the best.
+
+    Both lists start from a state of ``room`` and ``base_gain``. For a state the heaviest other that
+    fits gains most, and the heavier the state the lighter that is: so one pass is enough.
+    """
+    j = other_begin + other_count - 1
+    for i in range(begin, begin + count):
+        left = -room - lists.weight[i]
+        while j >= other_begin and others.weight[j] > left:
+            j -= 1
+        if j < other_begin:
+            break
+        gain = lists.gain[i] - base_gain + others.gain[j]
+        if gain > best.gain:
+            best = Best(gain, lists.node[i] + 0, others.node[j] + 0)
+    return best
+
+
+@jit
+def thin(lists: Lists, begin: int, count: int, width: int, quota: Quota, rates: Rates) -> int:
+    """Keep the ``width`` states of highest bounds, as floats; return how many are left."""
+    loss = np.empty(count)
+    for i in range(count):
+        at = begin + i
+        rate = filled(rates) if lists.weight[at] <= 0 else freed(rates)
+        weight, gain = float(lists.weight[at]), float(lists.gain[at])
+        loss[i] = weight * rate.gain / rate.size - gain if rate.size > 0 else -np.inf
+        owed = float(quota.price) * (quota.copies - lists.copies[at])
+        priced = weight * rate.priced_gain / rate.priced_size - gain - owed
+        loss[i] = max(loss[i], priced)
+    most, kept = nth_smallest(loss.copy(), width - 1), 0
+    for i in range(count):
+        if loss[i] <= most and kept < width:
+            to, at = begin + kept, begin + i
+            lists.weight[to], lists.gain[to] = lists.weight[at], lists.gain[at]
+            lists.copies[to], lists.node[to] = lists.copies[at], lists.node[at]
+            kept += 1
+    return kept
+
+
+@jit
+def bound_of_all(
+    lists: Lists, begin: int, count: int, best: int, quota: Quota, rates: Rates
+) -> int:
+    """Return the largest gain that a state may still reach, from ``best`` up to 2^62."""
+    bound, most = best, 2**62
+    for i in range(begin, begin + count):
+        weight, gain, copies = lists.weight[i], lists.gain[i], lists.copies[i]
+        high = most if can_beat(weight, gain, copies, bound, quota, rates) else bound
+        while bound < high:
+            middle = high - (high - bound) // 2
+            if can_beat(weight, gain, copies, middle - 1, quota, rates):
+                bound = middle
+            else:
+                high = middle - 1
+    return bound
+
+
+@jit
+def new_lists(space: int) -> Lists:
+    """Return arrays for two lists of fewer than ``space`` states each."""
+    return Lists(
+        np.empty(2 * space, np.int64),
+        np.empty(2 * space, np.int64),
+        np.empty(2 * space, np.int32),
+        np.empty(2 * space, np.int32),
+    )
+
+
+@jit
+def with_space(lists: Lists, begin: int, count: int) -> Lists:
+    """Return arrays for the list at ``begin``, moved to place 0, and one of twice its length."""
+    longer = new_lists(2 * count + count // 4 + 64)
+    for i in range(count):
+        longer.weight[i], longer.gain[i] = lists.weight[begin + i], lists.gain[begin + i]
+        longer.copies[i], longer.node[i] = lists.copies[begin + i], lists.node[begin + i]
+    return longer
 
 
 @jit
@@ -160,16 +242,8 @@ def new_trail(space: int) -> Trail:
 
 
 @jit
-def with_space(states: States, needed: int) -> States:
-    """Return arrays for ``needed`` states at least, without what was in them."""
-    return states if states.weight.size >= needed else new_states(2 * needed)
-
-
-@jit
 def with_nodes(trail: Trail, nodes: int, more: int) -> Trail:
-    """Return the trail, copied to twice the space if ``more`` nodes do not fit."""
-    if trail.parent.size >= nodes + more:
-        return trail
+    """Return the trail copied to twice the space that ``more`` nodes need."""
     longer = new_trail(2 * (nodes + more))
     for i in range(nodes):  # assigning slices takes numba 2 s longer to compile
         longer.parent[i], longer.chunk[i] = trail.parent[i], trail.chunk[i]

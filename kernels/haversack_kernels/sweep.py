@@ -15,7 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haversack_kernels._jit import MAX_INT64, CancelFlag, Float64, Int32, Int64, jit
+from haversack_kernels._jit import MAX_INT64, Float64, Int32, Int64, Signals, jit
+from haversack_kernels._select import nth_smallest
+
+DONE, STOPPED, CANCELLED = range(3)
 
 NOTHING_LEFT_OUT = MAX_INT64
 
@@ -45,6 +48,20 @@ class States(NamedTuple):
     parent: Int32
 
 
+class Options(NamedTuple):
+    """Hold the options of one block and which states each may follow: ``head`` to ``stop``.
+
+    The result retains ``lowest`` at least. Options are rows from ``row`` on.
+    """
+
+    retained: Int64
+    extra: Int64
+    lowest: Int64
+    head: Int64
+    stop: Int64
+    row: int
+
+
 class Trail(NamedTuple):
     """Hold, per node, the option taken last and the node before, -1 before the first block."""
 
@@ -55,106 +72,152 @@ class Trail(NamedTuple):
 class Sweep(NamedTuple):
     """Say what one sweep found: no ``options`` if no state was left at the end.
 
-    ``left_out`` is the least extra that any state left out for want of width could lead to.
+    ``left_out`` is the least extra that any state left out could lead to.
     """
 
     options: Int64
     extra: int
     left_out: int
-    cancelled: bool
+    status: int
     states: int
 
 
 @jit
-def leanest(table: Table) -> tuple[Int64, int]:
+def leanest(table: Table, others: int) -> tuple[Int64, int]:
     """Take the least retaining allowed option of every block; return options and extra.
 
     Whatever any plan can do after a block, the leanest prefix can do too: so if this finds no
     option at some block (extra -1), no plan is feasible.
+
+    With ``others`` microbatches in flight all retained bytes count that many times more at every
+    ceiling. They are at least what the leanest plan retains under ceilings without them, so at
+    least what it retains under ceilings lowered by that, and so on until nothing changes.
     """
+    total = 0
+    while True:
+        options, extra, retained = _leanest_below(table, others * total)
+        if extra < 0 or others == 0 or retained <= total:
+            return options, extra
+        total = retained
+
+
+@jit
+def _leanest_below(table: Table, lowered: int) -> tuple[Int64, int, int]:
+    """Return the leanest options under ceilings lowered by so much, extra (or -1) and retained."""
     offsets, prefix, extra = table.offsets, 0, 0
     options = np.full(offsets.size - 1, -1)
     for block in range(options.size):
         least = -1
         for option in range(offsets[block], offsets[block + 1]):
-            if prefix <= table.ceiling[option] and (
+            if prefix + lowered <= table.ceiling[option] and (
                 least < 0 or table.retained[option] < table.retained[least]
             ):
                 least = option
         if least < 0:
-            return options, -1
+            return options, -1, prefix
         options[block] = least
         prefix += table.retained[least]
         extra += table.extra[least]
-    return options, extra
+    return options, extra, prefix
 
 
 @jit
-def sweep(table: Table, outlook: Outlook, best_known: int, width: int, cancel: CancelFlag) -> Sweep:
-    """Extend the list block by block, dropping what cannot end at or below ``best_known``."""
+def sweep(
+    table: Table,
+    outlook: Outlook,
+    most_extra: int,
+    width: int,
+    state_limit: int,
+    signals: Signals,
+) -> Sweep:
+    """Extend the list block by block, dropping what cannot end at or below ``most_extra``."""
     blocks = table.offsets.size - 1
-    states, count, spare = _new_states(1), 1, _new_states(64)
+    states, count, spare = new_states(1), 1, new_states(64)
     states.retained[0] = states.extra[0] = 0
-    trail, first, nodes = _new_trail(64), -1, 0
-    left_out, looked = NOTHING_LEFT_OUT, 0
+    trail, first, nodes = new_trail(64), -1, 0
+    left_out, looked, none = NOTHING_LEFT_OUT, 0, np.zeros(0, np.int64)
     for block in range(blocks):
-        if cancel[0] != 0:
-            return Sweep(np.zeros(0, np.int64), -1, left_out, True, looked)
         options = table.offsets[block + 1] - table.offsets[block]
+        if signals.cancel[0] != 0 or looked + options * count > state_limit:
+            status = CANCELLED if signals.cancel[0] != 0 else STOPPED
+            return Sweep(none, -1, 0, status, looked)
         looked += options * count
-        spare = _with_space(spare, options * count)
+        signals.steps[0] += 1
+        spare = with_space(spare, options * count)
         fixed, price = outlook.fixed[block + 1], outlook.price[block + 1]
-        count = _extend(table, block, states, count, first, fixed, price, best_known, spare)
+        allowed = _options(table, block, states, count)
+        count = extend(allowed, states, first, fixed, price, most_extra, spare)
         if count > width:
             left_out = min(left_out, _thin(spare, count, width, fixed, price))
             count = width
         if count == 0:
-            return Sweep(np.zeros(0, np.int64), -1, left_out, False, looked)
-        trail = _with_nodes(trail, nodes, count)
+            return Sweep(none, -1, left_out, DONE, looked)
+        trail = with_nodes(trail, nodes, count)
         for i in range(count):
             trail.option[nodes + i], trail.parent[nodes + i] = spare.option[i], spare.parent[i]
         first, nodes = nodes, nodes + count
         states, spare = spare, states
-    options_taken = _trace(trail, first + count - 1, blocks)
-    return Sweep(options_taken, states.extra[count - 1], left_out, False, looked)
+    plan = _trace(trail, first + count - 1, blocks)
+    return Sweep(plan, states.extra[count - 1], left_out, DONE, looked)
 
 
 @jit
-def _extend(
-    table: Table,
-    block: int,
+def _options(table: Table, block: int, states: States, count: int) -> Options:
+    start, end = table.offsets[block], table.offsets[block + 1]
+    none, stop = np.zeros(end - start, np.int64), np.empty(end - start, np.int64)
+    for k in range(end - start):
+        stop[k] = count_up_to(states.retained, count, table.ceiling[start + k])
+    return Options(
+        table.retained[start:end], table.extra[start:end], none, none.copy(), stop, start
+    )
+
+
+@jit
+def count_up_to(values: Int64, count: int, most: int) -> int:
+    """Return how many of the first ``count`` values, which rise, are at most ``most``."""
+    low = 0
+    while low < count:
+        middle = (low + count) // 2
+        if values[middle] <= most:
+            low = middle + 1
+        else:
+            count = middle
+    return low
+
+
+@jit
+def extend(
+    options: Options,
     states: States,
-    count: int,
     first: int,
     fixed: float,
     price: float,
-    best_known: int,
+    most_extra: int,
     out: States,
 ) -> int:
-    """Merge the list shifted by each option of ``block`` into ``out``; return its length.
+    """Merge the list shifted by each option into ``out``; return its length.
 
-    Of equal states the one with the lower option is kept.
+    The states have nodes from ``first`` on. Of equal states the one with the lower option is kept.
     """
-    start, end = table.offsets[block], table.offsets[block + 1]
-    head = np.zeros(end - start, np.int64)  # the next state to be shifted, per option
-    stop = np.searchsorted(states.retained[:count], table.ceiling[start:end], "right")
+    head, stop = options.head, options.stop
     used, least = 0, MAX_INT64
     while True:
         chosen, retained, extra = -1, 0, 0
-        for k in range(end - start):
-            own_retained, own_extra = table.retained[start + k], table.extra[start + k]
+        for k in range(head.size):
+            own_retained, own_extra = options.retained[k], options.extra[k]
             while head[k] < stop[k] and states.extra[head[k]] + own_extra >= least:
                 head[k] += 1  # a state that retains no more costs no more
             if head[k] < stop[k]:
-                r, x = states.retained[head[k]] + own_retained, states.extra[head[k]] + own_extra
+                r = max(states.retained[head[k]] + own_retained, options.lowest[k])
+                x = states.extra[head[k]] + own_extra
                 if chosen < 0 or r < retained or (r == retained and x < extra):
                     chosen, retained, extra = k, r, x
         if chosen < 0:
             return used
         least = extra
-        if _outlook(fixed, price, int(retained)) <= best_known - extra:
+        if _outlook(fixed, price, retained) <= most_extra - extra:
             out.retained[used], out.extra[used] = retained, extra
-            out.option[used], out.parent[used] = start + chosen, first + head[chosen]
+            out.option[used], out.parent[used] = options.row + chosen, first + head[chosen]
             used += 1
 
 
@@ -171,7 +234,7 @@ def _outlook(fixed: float, price: float, retained: int) -> int:
 def _thin(states: States, count: int, width: int, fixed: float, price: float) -> int:
     """Keep the leanest state and the ``width - 1`` of best outlook; bound the others' extra."""
     promise = states.extra[:count] + (fixed + price * states.retained[:count])
-    worst = _select(promise.copy(), width - 1)
+    worst = nth_smallest(promise.copy(), width - 1)
     left_out, kept = NOTHING_LEFT_OUT, 0
     for i in range(count):
         if i == 0 or (promise[i] <= worst and kept < width):
@@ -185,31 +248,8 @@ def _thin(states: States, count: int, width: int, fixed: float, price: float) ->
 
 
 @jit
-def _select(values: Float64, rank: int) -> float:
-    """Return the value of this rank, 0 the least, by quickselect; reorders ``values``."""
-    low, high = 0, values.size - 1
-    while low < high:
-        pivot = values[(low + high) // 2]
-        i, j = low, high
-        while i <= j:
-            while values[i] < pivot:
-                i += 1
-            while values[j] > pivot:
-                j -= 1
-            if i <= j:
-                values[i], values[j] = values[j], values[i]
-                i, j = i + 1, j - 1
-        if rank <= j:
-            high = j
-        elif rank >= i:
-            low = i
-        else:
-            break
-    return float(values[rank])
-
-
-@jit
-def _new_states(space: int) -> States:
+def new_states(space: int) -> States:
+    """Return arrays for ``space`` states."""
     return States(
         np.empty(space, np.int64),
         np.empty(space, np.int64),
@@ -219,21 +259,23 @@ def _new_states(space: int) -> States:
 
 
 @jit
-def _with_space(states: States, needed: int) -> States:
-    return states if states.retained.size >= needed else _new_states(2 * needed)
+def with_space(states: States, needed: int) -> States:
+    """Return arrays for ``needed`` states at least, without what was in them."""
+    return states if states.retained.size >= needed else new_states(2 * needed)
 
 
 @jit
-def _new_trail(space: int) -> Trail:
+def new_trail(space: int) -> Trail:
+    """Return a trail of ``space`` nodes."""
     return Trail(np.empty(space, np.int32), np.empty(space, np.int32))
 
 
 @jit
-def _with_nodes(trail: Trail, nodes: int, more: int) -> Trail:
+def with_nodes(trail: Trail, nodes: int, more: int) -> Trail:
     """Return the trail, copied to twice the space if ``more`` nodes do not fit."""
     if trail.option.size >= nodes + more:
         return trail
-    longer = _new_trail(2 * (nodes + more))
+    longer = new_trail(2 * (nodes + more))
     for i in range(nodes):  # assigning slices takes numba 2 s longer to compile
         longer.option[i], longer.parent[i] = trail.option[i], trail.parent[i]
     return longer

@@ -2,19 +2,29 @@
 
 import numpy as np
 
-from haversack_kernels import ceiling, knapsack
+from haversack_kernels import ceiling, dense, knapsack, quota, segments, slots, sweep
+from haversack_kernels._jit import Int64
 
 
 def warm_up() -> None:
-    """Solve small problems through every compiled function: 10 s once, then 0.4 s from disk."""
+    """Solve small problems through every kernel: 30 s of CPU time once, then 1 s from disk."""
     numbers = np.arange(1, 41, dtype=np.int64) ** 2 % 41 + 1
     knapsack.solve(numbers, numbers + 3, 300)
-    knapsack.solve(numbers, numbers + 3, 300, state_limit=100)
-    blocks = 60
-    offsets = np.arange(0, 2 * blocks + 1, 2, dtype=np.int64)
-    size = np.resize(numbers, 2 * blocks)
+    quota.order_at(numbers, numbers + 3, 3)
+    quota.find(numbers, numbers + 3, np.ones_like(numbers), 300, 400)
+    _warm_up_chains(np.resize(numbers, 120))
+    dense.warm_up()
+    segments.warm_up()
+
+
+def _warm_up_chains(size: Int64) -> None:
+    blocks = size.size // 2
+    offsets = np.arange(0, size.size + 1, 2, dtype=np.int64)
     base = np.zeros(blocks, dtype=np.int64)
-    floor = ceiling.floor(offsets, size, size, size, base, base)
-    # Little room and so few states that lists are thinned, which takes the priced sweeps too.
-    capacity, few = base + floor.peak + 50, 4 * blocks
-    ceiling.solve(offsets, size, size, size, 42 - size, capacity, capacity, state_limit=few)
+    columns, extra = (offsets, size, size, size), 42 - size
+    budget = ceiling.floor(*columns, base, base).peak + 50
+    ceiling.solve(*columns, extra, base + budget, base + budget)
+    ceiling.frontier(*columns, extra, base, base, [budget])
+    for scale in (1, 1 << 32):  # cells of 32 and of 64 bits
+        slots.solve_all(*columns, extra * scale, base, base, budget).options(budget)
+        slots.solve_one(sweep.Table(offsets, size, extra * scale, budget - size))

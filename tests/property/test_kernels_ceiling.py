@@ -1,10 +1,12 @@
 """The ceiling kernel against all plans of small chains."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from tests.oracles import Chain, Plan, all_plans, allowed, ceiling_by_dense_dp
 
-from haversack_kernels import ceiling
+from haversack_kernels import ceiling, slots, sweep
 
 
 def random_chain(seed: int) -> Chain:
@@ -87,6 +89,83 @@ def test_the_limited_searches_above_do_leave_states_out() -> None:
     assert not all(is_proven(seed) for seed in range(100))
 
 
+def in_flight_peak(plan: Plan, in_flight: int) -> int:
+    return plan.peak + (in_flight - 1) * plan.retained
+
+
+@pytest.mark.parametrize("in_flight", range(1, 9))
+def test_in_flight_it_equals_the_best_of_all_plans_at_every_budget(in_flight: int) -> None:
+    for chain in map(random_chain, range(60)):
+        plans = all_plans(chain)
+        peaks = sorted({in_flight_peak(plan, in_flight) for plan in plans})
+        floor = ceiling.floor(*chain[:4], *chain[5:], in_flight=in_flight)
+        assert floor.peak == peaks[0]
+        for budget in {peaks[0] - 1, *peaks[:: max(len(peaks) // 4, 1)]}:
+            forward, backward = budget - chain.forward_base, budget - chain.backward_base
+            choice = ceiling.solve(*chain[:5], forward, backward, in_flight=in_flight)
+            within = [plan for plan in plans if in_flight_peak(plan, in_flight) <= budget]
+            assert choice.feasible == bool(within)
+            if within:
+                assert choice.proven
+                assert choice.extra == min(plan.extra for plan in within)
+                peak = ceiling.evaluate(*chain[:4], *chain[5:], choice.options, in_flight=in_flight)
+                assert peak.peak <= budget
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_limited_search_in_flight_is_feasible_and_its_bound_holds(seed: int) -> None:
+    chain, in_flight = random_chain(seed), 2 + seed % 4
+    plans = all_plans(chain)
+    budget = sorted(in_flight_peak(plan, in_flight) for plan in plans)[len(plans) // 2]
+    best = min(plan.extra for plan in plans if in_flight_peak(plan, in_flight) <= budget)
+    forward, backward = budget - chain.forward_base, budget - chain.backward_base
+    for state_limit in (0, 30, 100):
+        choice = ceiling.solve(
+            *chain[:5], forward, backward, in_flight=in_flight, state_limit=state_limit
+        )
+        assert choice.feasible
+        assert choice.lower_bound <= best <= choice.extra == chain.extra[choice.options].sum()
+        assert not choice.proven or choice.extra == best
+        peak = ceiling.evaluate(*chain[:4], *chain[5:], choice.options, in_flight=in_flight)
+        assert peak.peak <= budget
+
+
+@pytest.mark.parametrize("seed", range(80))
+def test_a_frontier_gives_every_budget_its_best_plan(seed: int) -> None:
+    chain = random_chain(seed)
+    plans = all_plans(chain)
+    peaks = sorted({plan.peak for plan in plans})
+    budgets = [peaks[-1] + 1, peaks[0] - 1, *peaks]
+    for choice, budget in zip(ceiling.frontier(*chain, budgets), budgets, strict=True):
+        within = [plan for plan in plans if plan.peak <= budget]
+        assert choice.feasible == bool(within)
+        if within:
+            assert choice.proven
+            assert choice.extra == choice.lower_bound == min(plan.extra for plan in within)
+            assert choice.extra == chain.extra[choice.options].sum()
+            assert ceiling.evaluate(*chain[:4], *chain[5:], choice.options).peak <= budget
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_limited_frontier_never_pays_more_for_a_larger_budget(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    blocks = 30
+    columns = [random.integers(0, most, 3 * blocks) for most in (900, 500, 700, 1000)]
+    bases = [random.integers(0, 900, blocks) for _ in range(2)]
+    chain = Chain(np.arange(blocks + 1) * 3, *columns, *bases)
+    floor = ceiling.floor(*chain[:4], *bases).peak
+    budgets = [floor + step * 1000 for step in range(10)]
+    exact = ceiling.frontier(*chain, budgets)
+    limited = ceiling.frontier(*chain, budgets, state_limit=2000)
+    assert all(choice.proven for choice in exact)
+    extras = [choice.extra for choice in limited]
+    assert extras == sorted(extras, reverse=True)
+    for best, choice, budget in zip(exact, limited, budgets, strict=True):
+        assert choice.lower_bound <= best.extra <= choice.extra
+        assert ceiling.evaluate(*chain[:4], *chain[5:], choice.options).peak <= budget
+        assert solve(chain, budget).extra == best.extra
+
+
 @pytest.mark.parametrize("seed", range(50))
 def test_capacities_of_any_shape_equal_the_best_allowed_plan(seed: int) -> None:
     chain, random = random_chain(seed), np.random.default_rng(seed)
@@ -112,6 +191,102 @@ def test_long_chains_equal_a_table_over_every_retained_byte(seed: int) -> None:
     least = ceiling_by_dense_dp(offsets, retained, extra, ceilings, 40 * blocks)
     assert choice.proven
     assert (choice.extra if choice.feasible else -1) == least
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_slots_of_a_byte_give_the_same_plan(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    blocks, options = int(random.integers(1, 60)), 4
+    dear = 20 if seed % 2 else 2**40  # cells of 32 and of 64 bits
+    columns = [random.integers(0, most, blocks * options) for most in (40, 60, 60, dear)]
+    bases = [random.integers(0, 50, blocks) for _ in range(2)]
+    chain = Chain(np.arange(blocks + 1) * options, *columns, *bases)
+    largest = 60 + 20 * blocks
+    curve = slots.solve_all(*chain, largest, slots=1 << 20)
+    assert curve.unit == 1
+    for budget in (largest, largest // 2, largest // 3, 70, 0, -1):
+        choice = solve(chain, budget)
+        found = slots.solve_one(table_of(chain, budget), slots=1 << 20)
+        assert (found is not None) == choice.feasible == (curve.extra(budget) is not None)
+        if found is not None:
+            assert (found[0].tolist(), found[1]) == (choice.options.tolist(), choice.extra)
+            assert curve.extra(budget) == choice.extra
+            options_of_curve = curve.options(budget)
+            assert chain.extra[options_of_curve].sum() == choice.extra
+            assert ceiling.evaluate(*chain[:4], *chain[5:], options_of_curve).peak <= budget
+
+
+def table_of(chain: Chain, budget: int) -> sweep.Table:
+    counts = np.diff(chain.offsets)
+    forward = budget - np.repeat(chain.forward_base, counts) - chain.forward_peak
+    backward = budget - np.repeat(chain.backward_base, counts) - chain.backward_peak
+    return sweep.Table(chain.offsets, chain.retained, chain.extra, np.minimum(forward, backward))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_coarse_slots_give_plans_within_the_budget(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    blocks, options = 40, 3
+    columns = [random.integers(0, 2**30, blocks * options) for _ in range(4)]
+    bases = [random.integers(0, 2**30, blocks) for _ in range(2)]
+    chain = Chain(np.arange(blocks + 1) * options, *columns, *bases)
+    floor = ceiling.floor(*chain[:4], *bases).peak
+    curve = slots.solve_all(*chain, 2 * floor, slots=5000)
+    for budget in (floor, floor * 5 // 4, 2 * floor):
+        found, best = slots.solve_one(table_of(chain, budget), slots=5000), solve(chain, budget)
+        plans = [curve.options(budget)] if curve.extra(budget) is not None else []
+        plans += [found[0]] if found else []
+        for plan in plans:
+            assert best.lower_bound <= chain.extra[plan].sum()
+            assert ceiling.evaluate(*chain[:4], *chain[5:], plan).peak <= budget
+    assert curve.extra(2 * floor) is not None
+    assert curve.extra(floor - 1) is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seeds", [range(start, start + 100) for start in range(0, 1200, 100)])
+def test_it_equals_cp_sat(seeds: range) -> None:
+    for seed in seeds:
+        random = np.random.default_rng(seed)
+        blocks, options = int(random.integers(2, 14)), int(random.integers(2, 6))
+        columns = [random.integers(0, 10**6, blocks * options) for _ in range(4)]
+        bases = [random.integers(0, 10**6, blocks) for _ in range(2)]
+        chain = Chain(np.arange(blocks + 1) * options, *columns, *bases)
+        in_flight = int(random.integers(1, 4))
+        floor = ceiling.floor(*chain[:4], *bases, in_flight=in_flight).peak
+        budget = int(floor * (0.99 + random.random()))
+        choice = ceiling.solve(
+            *chain[:5], budget - bases[0], budget - bases[1], in_flight=in_flight
+        )
+        assert choice.proven
+        extra = extra_by_cp_sat(chain, budget, in_flight)
+        assert (choice.extra if choice.feasible else None) == extra
+
+
+def extra_by_cp_sat(chain: Chain, budget: int, in_flight: int) -> int | None:
+    cp_model: Any = pytest.importorskip("ortools.sat.python.cp_model", reason="the extra graph")
+    model = cp_model.CpModel()
+    taken = [model.new_bool_var("") for _ in range(chain.extra.size)]
+    all_retained = sum(int(r) * x for r, x in zip(chain.retained, taken, strict=True))
+    present = (in_flight - 1) * all_retained
+    for block in range(chain.offsets.size - 1):
+        rows = range(chain.offsets[block], chain.offsets[block + 1])
+        model.add_exactly_one(taken[row] for row in rows)
+        for base, peak in (
+            (chain.forward_base, chain.forward_peak),
+            (chain.backward_base, chain.backward_peak),
+        ):
+            model.add(
+                present + sum(int(peak[row]) * taken[row] for row in rows)
+                <= budget - int(base[block])
+            )
+        present = present + sum(int(chain.retained[row]) * taken[row] for row in rows)
+    model.minimize(sum(int(x) * y for x, y in zip(chain.extra, taken, strict=True)))
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    status = solver.solve(model)
+    assert status in (cp_model.OPTIMAL, cp_model.INFEASIBLE)
+    return round(solver.objective_value) if status == cp_model.OPTIMAL else None
 
 
 @pytest.mark.parametrize("seed", range(50))

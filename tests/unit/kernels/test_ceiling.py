@@ -1,3 +1,4 @@
+from concurrent.futures import ThreadPoolExecutor
 from threading import Event, Thread
 from typing import Any
 
@@ -5,7 +6,7 @@ import numpy as np
 import pytest
 
 from haversack_kernels import ceiling, prices, sweep
-from haversack_kernels._jit import Int64
+from haversack_kernels._jit import Int64, signals
 from haversack_kernels.errors import SolveCancelled
 
 
@@ -132,7 +133,7 @@ def test_equal_blocks_collapse_into_one_state_per_number_saved() -> None:
     retained, extra = np.tile(column(5, 1), blocks), np.tile(column(0, 3), blocks)
     table = sweep.Table(offsets, retained, extra, np.full(twice, 10_000, dtype=np.int64))
     outlook = prices.outlook(table, np.zeros(blocks))
-    found = sweep.sweep(table, outlook, 3 * blocks, 1 << 20, np.zeros(1, dtype=np.uint8))
+    found = sweep.sweep(table, outlook, 3 * blocks, 1 << 20, 1 << 20, signals(None))
     assert found.states == sum(2 * (block + 1) for block in range(blocks))
     assert found.left_out == sweep.NOTHING_LEFT_OUT
 
@@ -149,27 +150,83 @@ def test_a_flag_set_before_stops_before_the_first_block() -> None:
 def test_the_sweep_itself_reads_the_flag_before_its_first_block() -> None:
     table = sweep.Table(OFFSETS, RETAINED, EXTRA, column(9, 9, 9, 9))
     outlook = prices.outlook(table, np.zeros(2))
-    found = sweep.sweep(table, outlook, 9, 9, np.ones(1, dtype=np.uint8))
-    assert (found.cancelled, found.states) == (True, 0)
+    found = sweep.sweep(table, outlook, 9, 9, 99, signals(np.ones(1, dtype=np.uint8)))
+    assert (found.status, found.states) == (sweep.CANCELLED, 0)
 
 
-def test_a_flag_set_while_solving_stops_at_the_next_block() -> None:
-    blocks = 100_000
-    many, within = chain(blocks, jitter=40), capacities(blocks, 70_000_000)
-    cancel, looked_at = np.zeros(1, dtype=np.uint8), []
+def test_a_flag_set_while_solving_stops_before_the_next_list_step() -> None:
+    blocks = 5000
+    many, within = chain(blocks, jitter=40), capacities(blocks, 4_000_000)
+    cancel, steps, stopped = np.zeros(1, dtype=np.uint8), np.zeros(1, dtype=np.int64), Event()
 
     def run() -> None:
-        with pytest.raises(SolveCancelled) as stopped:
-            ceiling.solve(**many, **within, state_limit=1 << 31, cancel=cancel)
-        looked_at.append(stopped.value.states)
+        with pytest.raises(SolveCancelled):
+            ceiling.solve(**many, **within, state_limit=1 << 31, cancel=cancel, steps=steps)
+        stopped.set()
 
     thread = Thread(target=run)
     thread.start()
-    Event().wait(0.05)  # only lets it get under way: the outcome is the same without
+    while steps[0] == 0 and not stopped.is_set():  # ends: the search begins, or it has failed
+        Event().wait(0.001)
     cancel[0] = 1
+    begun = int(steps[0])
     thread.join()
-    assert len(looked_at) == 1
-    assert looked_at[0] < 1 << 31
+    assert stopped.is_set()
+    assert steps[0] <= begun + 1  # one may have begun before it was counted
+
+
+def test_solves_side_by_side_give_what_they_give_alone() -> None:
+    many = chain(60, jitter=40)
+    budgets = [20_000 + 4000 * step for step in range(8)]
+
+    def at(budget: int) -> ceiling.Choice:
+        return ceiling.solve(**many, **capacities(60, budget))
+
+    alone = [at(budget) for budget in budgets]
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(at, budgets))
+    for one, other in zip(alone, together, strict=True):
+        assert one[1:] == other[1:]
+        assert (one.options == other.options).all()
+
+
+@pytest.mark.parametrize(
+    ("in_flight", "peak", "options"),
+    [
+        (1, 8, [1, 2]),  # 8 at block 0's own backward; 1 + 7 at block 1's
+        (2, 11, [1, 3]),  # 1 + 8 at block 1's backward, and 2 that another retains
+        (3, 13, [1, 3]),
+    ],
+)
+def test_what_is_retained_counts_for_every_microbatch_in_flight(
+    in_flight: int, peak: int, options: list[int]
+) -> None:
+    columns = (OFFSETS, RETAINED, FORWARD, BACKWARD)
+    floor = ceiling.floor(*columns, NO_BASE, NO_BASE, in_flight=in_flight)
+    assert floor.peak == peak
+    found = ceiling.evaluate(*columns, NO_BASE, NO_BASE, floor.options, in_flight=in_flight)
+    assert found.peak == peak
+    if in_flight > 1:
+        assert solve(peak, in_flight=in_flight).options.tolist() == options
+    assert not solve(peak - 1, in_flight=in_flight).feasible
+
+
+def test_a_frontier_gives_each_budget_its_plan() -> None:
+    budgets = [7, 8, 11, 12, 2**70]
+    columns = (OFFSETS, RETAINED, FORWARD, BACKWARD, EXTRA, NO_BASE, NO_BASE)
+    for state_limit in (1 << 20, 8):  # in one sweep, and one after the other
+        found = ceiling.frontier(*columns, budgets, state_limit=state_limit)
+        assert [choice.feasible for choice in found] == [False, True, True, True, True]
+        assert [choice.extra for choice in found] == [0, 3, 3, 0, 0]
+        assert all(choice.proven for choice in found)
+    assert ceiling.frontier(*columns, []) == ()
+    with pytest.raises(SolveCancelled):
+        ceiling.frontier(*columns, budgets, cancel=np.ones(1, dtype=np.uint8))
+
+
+def test_no_microbatch_in_flight_is_refused() -> None:
+    with pytest.raises(ValueError, match="in_flight is 0"):
+        solve(9, in_flight=0)
 
 
 @pytest.mark.parametrize(
@@ -183,6 +240,11 @@ def test_a_flag_set_while_solving_stops_at_the_next_block() -> None:
         ({"forward_peak": column(1)}, ValueError, "forward_peak has 1 values for 4 options"),
         ({"forward_capacity": column(1)}, ValueError, "forward_capacity has 1 values for 2"),
         ({"retained": column(2**61, 0, 1, 0)}, OverflowError, "retained sums up to"),
+        (
+            {"retained": column(2**60, 0, 1, 0), "in_flight": 2},
+            OverflowError,
+            "retained sums up to",
+        ),
         ({"extra": column(2**62, 0, 2**62, 0)}, OverflowError, "extra sums up to"),
         ({"backward_peak": column(2**62, 0, 0, 0)}, OverflowError, "backward_peak reaches"),
         ({"extra": np.zeros(4)}, TypeError, "extra is not a one-dimensional int64 array"),

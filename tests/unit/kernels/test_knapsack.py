@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from threading import Event, Thread
 from typing import Any
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 
 from haversack_kernels import core, knapsack
-from haversack_kernels._jit import Int64
+from haversack_kernels._jit import Int64, signals
 from haversack_kernels.errors import SolveCancelled
 
 MAX = 2**63 - 1
@@ -101,9 +102,8 @@ def hard_instance(n: int) -> tuple[Int64, Int64]:
 
 
 def endless_instance() -> tuple[Int64, Int64]:
-    """Even sizes but one, an odd capacity: no density helps, and no sum of states is proof."""
-    sizes = 2 * np.random.default_rng(0).integers(1 << 40, 1 << 41, 80)
-    sizes[0] += 1
+    """A subset-sum in numbers so large that no list in memory has the sum that is wanted."""
+    sizes = np.random.default_rng(0).integers(1 << 53, 1 << 54, 200)
     return sizes, sizes.copy()
 
 
@@ -117,27 +117,72 @@ def test_a_flag_set_before_stops_before_the_first_state() -> None:
 def test_the_search_itself_reads_the_flag_before_its_first_list() -> None:
     sizes, gains = np.array([3, 2]), np.array([5, 3])
     cancel = np.ones(1, dtype=np.uint8)
-    found = core.search(sizes, gains, np.ones_like(sizes), 4, 0, False, 100, cancel)
+    found = core.search(sizes, gains, np.ones_like(sizes), 4, 100, signals(cancel))
     assert (found.status, found.states) == (core.CANCELLED, 0)
 
 
-def test_a_flag_set_while_solving_stops_at_the_next_list() -> None:
+def test_a_flag_set_while_solving_stops_before_the_next_list_step() -> None:
     sizes, gains = endless_instance()
-    cancel, looked_at = np.zeros(1, dtype=np.uint8), []
-    limit = 1 << 30  # more states than memory holds
+    cancel, steps = np.zeros(1, dtype=np.uint8), np.zeros(1, dtype=np.int64)
+    stopped = Event()
 
     def run() -> None:
-        with pytest.raises(SolveCancelled) as stopped:
-            knapsack.solve(sizes, gains, int(sizes.sum()) // 3, state_limit=limit, cancel=cancel)
-        looked_at.append(stopped.value.states)
+        with pytest.raises(SolveCancelled):
+            knapsack.solve(
+                sizes, gains, int(sizes.sum()) // 3, state_limit=1 << 30, cancel=cancel, steps=steps
+            )
+        stopped.set()
 
     thread = Thread(target=run)
     thread.start()
-    Event().wait(0.05)  # only lets it get under way: the outcome is the same without
+    while steps[0] == 0 and not stopped.is_set():  # ends: the search begins, or it has failed
+        Event().wait(0.001)
     cancel[0] = 1
+    begun = int(steps[0])
     thread.join()
-    assert len(looked_at) == 1
-    assert looked_at[0] < limit
+    assert stopped.is_set()
+    assert steps[0] <= begun + 1  # one may have begun before it was counted
+
+
+def test_list_steps_are_counted() -> None:
+    sizes, gains = hard_instance(60)
+    steps = np.zeros(1, dtype=np.int64)
+    knapsack.solve(sizes, gains, int(sizes.sum()) // 2, steps=steps)
+    assert steps[0] > 5
+    knapsack.solve(np.array([1, 2]), np.array([3, 4]), 3, steps=steps)
+    assert steps[0] == 0  # everything fits, so there is nothing to search
+    with pytest.raises(TypeError, match="steps is not an int64 array of one element"):
+        solve([1], [1], 1, steps=np.zeros(2))
+
+
+def test_solves_side_by_side_give_what_they_give_alone() -> None:
+    problems = [hard_instance(n) for n in range(80, 88)]
+
+    def at(problem: tuple[Int64, Int64]) -> knapsack.Selection:
+        return knapsack.solve(*problem, 400_000)
+
+    alone = list(map(at, problems))
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(at, problems))
+    for one, other in zip(alone, together, strict=True):
+        assert one[1:] == other[1:]
+        assert (one.mask == other.mask).all()
+
+
+def test_a_quota_on_copies_proves_what_densities_cannot() -> None:
+    sizes, gains = hard_instance(400)  # the densest 300 or so, and the sum of their sizes
+    capacity = int(np.sort(sizes)[:300].sum()) + 3000
+    selection = knapsack.solve(sizes, gains, capacity, state_limit=1 << 18)
+    assert selection.proven
+    assert selection.gain == 300 * 1000 + capacity
+
+
+@pytest.mark.parametrize("bits", [30, 34])
+def test_sizes_in_bytes_are_filled_to_the_last_byte(bits: int) -> None:
+    sizes = np.random.default_rng(bits).integers(1 << (bits - 1), 1 << bits, 1000)
+    selection = knapsack.solve(sizes, sizes, 500 << bits >> 1)
+    assert selection.proven
+    assert selection.gain == 500 << bits >> 1
 
 
 @pytest.mark.parametrize(
@@ -147,7 +192,6 @@ def test_a_flag_set_while_solving_stops_at_the_next_list() -> None:
         ([1, -2], [1, 1], 3, "sizes\\[1\\] is negative"),
         ([1], [-1], 3, "gains\\[0\\] is negative"),
         ([1], [1], -1, "capacity -1 is negative"),
-        ([2**62, 2**62 + 1], [1, 1], 2**62 + 3, "above 2\\^62"),
     ],
 )
 def test_bad_values_are_refused_by_name(

@@ -3,22 +3,48 @@ from typing import Any
 import numpy as np
 import pytest
 
-from haversack_kernels import ceiling, core, knapsack, prices, sweep
+from haversack_kernels import (
+    ceiling,
+    ceiling_frontier,
+    ceiling_kept,
+    core,
+    knapsack,
+    prices,
+    quota,
+    runs,
+    slots,
+    sweep,
+)
 from haversack_kernels.warmup import warm_up
 
 ENTRIES: tuple[tuple[Any, str], ...] = (
-    (core, "search"),
+    (runs, "reduce"),
+    (runs, "order_exactly"),
+    (runs, "mask"),
+    (core, "expand"),
+    (quota, "copies_within"),
+    (quota, "relaxed"),
+    (quota, "tuned"),
+    (quota, "order_exactly"),
     (sweep, "leanest"),
     (sweep, "sweep"),
-    (prices, "prices"),
+    (prices, "tuned"),
     (prices, "outlook"),
+    (ceiling_kept, "within"),
+    (ceiling_kept, "is_allowed"),
+    (ceiling_kept, "plan_of"),
+    (ceiling_frontier, "frontier"),
+    (ceiling_frontier, "plan_at"),
+    (slots, "reach"),
+    (slots, "sweep"),
+    (slots, "trace"),
 )
 
 
 def test_the_warm_up_calls_every_compiled_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     called = set()
 
-    def recorder(name: str, entry: Any) -> Any:
+    def recorder(name: tuple[str, str], entry: Any) -> Any:
         def record(*arguments: Any) -> Any:
             called.add(name)
             return entry(*arguments)
@@ -26,9 +52,10 @@ def test_the_warm_up_calls_every_compiled_entry(monkeypatch: pytest.MonkeyPatch)
         return record
 
     for module, name in ENTRIES:
-        monkeypatch.setattr(module, name, recorder(name, getattr(module, name)))
+        entry = getattr(module, name)
+        monkeypatch.setattr(module, name, recorder((module.__name__, name), entry))
     warm_up()
-    assert called == {name for _, name in ENTRIES}
+    assert called == {(module.__name__, name) for module, name in ENTRIES}
 
 
 def test_after_the_warm_up_nothing_is_left_to_compile() -> None:
@@ -37,10 +64,17 @@ def test_after_the_warm_up_nothing_is_left_to_compile() -> None:
 
     read_only = np.frombuffer(np.array([3, 2, 2]).tobytes(), dtype=np.int64)
     knapsack.solve(read_only, np.array([5, 3, 3]), 4)
-    blocks = 600  # enough for lists beyond the first width, which take the priced sweeps
+    sizes = np.random.default_rng(1).integers(1, 10_000, 300)  # through every phase
+    knapsack.solve(sizes, sizes + 1000, 700_000)
+    knapsack.solve(sizes << 40, sizes, 700_000 << 40, state_limit=1 << 19)
+    blocks = 600  # past the limit, which takes the narrow sweeps too
     retained, extra = np.random.default_rng(0).integers(0, 1 << 30, (2, 2 * blocks))
     capacity, offsets = np.full(blocks, blocks << 28), np.arange(blocks + 1) * 2
-    ceiling.solve(
-        offsets, retained, retained, retained, extra, capacity, capacity, state_limit=1 << 20
-    )
+    columns = (offsets, retained, retained, retained, extra, capacity, capacity)
+    for in_flight in (1, 2):
+        ceiling.solve(*columns, in_flight=in_flight, state_limit=1 << 18)
+    base, budgets = np.zeros(blocks, dtype=np.int64), [blocks << 27, blocks << 28]
+    ceiling.frontier(*columns[:5], base, base, budgets, state_limit=1 << 16)
+    for scale in (1, 1 << 20):
+        slots.solve_all(*columns[:4], extra // (1 << 12) * scale, base, base, blocks << 28)
     assert [len(getattr(module, name).signatures) for module, name in ENTRIES] == compiled
