@@ -8,6 +8,9 @@ the frontier. The lists are those of ``haversack_kernels.sweep``, and longer tha
 for nothing bounds them but the largest budget asked for.
 """
 
+# numpy's types cannot tell an element from an array; in a kernel it is a scalar.
+# pyright: reportArgumentType=false
+
 from typing import NamedTuple
 
 import numpy as np

@@ -5,6 +5,9 @@ costs as much more than the bound as that option. Near the bound most blocks hav
 and those after a block that has more are joined to it. Knows nothing of lists.
 """
 
+# numpy's types cannot tell an element from an array; in a kernel it is a scalar.
+# pyright: reportReturnType=false
+
 from typing import NamedTuple
 
 import numpy as np

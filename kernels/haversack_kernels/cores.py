@@ -9,6 +9,9 @@ is that their sizes differ by amounts of every scale, such that changing half of
 the room. Knows nothing of states.
 """
 
+# numpy's types cannot tell an element from an array; in a kernel it is a scalar.
+# pyright: reportArgumentType=false
+
 from typing import NamedTuple
 
 import numpy as np

@@ -13,6 +13,9 @@ ceiling to come is the price of a byte. Ceilings of several options are taken at
 prices before make cheapest. Floats throughout; only the bound itself has to be sound.
 """
 
+# numpy's types cannot tell an element from an array; in a kernel it is a scalar.
+# pyright: reportArgumentType=false
+
 from typing import NamedTuple
 
 import numpy as np

@@ -13,6 +13,9 @@ bounds of Martello, Pisinger and Toth 1999; the price is a Lagrange multiplier.)
 The price is searched for in floats; bounds that use it are computed elsewhere, and exactly.
 """
 
+# numpy's types cannot tell an element from an array; in a kernel it is a scalar.
+# pyright: reportAssignmentType=false, reportReturnType=false
+
 import numpy as np
 
 from haversack_kernels._jit import Float64, Int64, jit

@@ -9,6 +9,9 @@ byte with the option's number takes twice as long as the bit, for want of fast m
 Knows nothing of bytes.
 """
 
+# numpy's types cannot tell an element from an array; in a kernel it is a scalar.
+# pyright: reportAssignmentType=false
+
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias, cast
 

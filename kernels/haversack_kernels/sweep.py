@@ -10,6 +10,9 @@ still longer than ``width``, the leanest state and those of best outlook are kep
 of the others bounds the answer from below.
 """
 
+# numpy's types cannot tell an element from an array; in a kernel it is a scalar.
+# pyright: reportArgumentType=false
+
 import math
 from typing import NamedTuple
 

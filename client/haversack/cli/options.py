@@ -36,7 +36,8 @@ def _one_of(kind: Any) -> str:
 
 
 _AXES = {"tp": "tensor", "pp": "pipeline", "cp": "context", "ep": "expert"}
-_NOT_YET = dict.fromkeys(("pp", "cp", "ep"), " (above 1 not modelled yet: the verdict is unknown)")
+_UNKNOWN = " (above 1 not modelled yet: the verdict is unknown)"
+_NOT_YET: dict[str, str] = {"pp": _UNKNOWN, "cp": _UNKNOWN, "ep": _UNKNOWN}
 
 MODEL = [
     option(

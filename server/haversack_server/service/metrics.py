@@ -30,6 +30,7 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
+        _describe_process(registry)
         self.started = Counter(
             "grpc_server_started_total", "Calls that began.", _METHOD, registry=registry
         )
@@ -63,12 +64,6 @@ class Metrics:
             buckets=BUCKETS_S,
             registry=registry,
         )
-        compiling = Gauge(
-            "haversack_compile_seconds",
-            "Time that this process has spent compiling kernels; 0 when all came from disk.",
-            registry=registry,
-        )
-        compiling.set_function(cache.compile_seconds)
         self.jobs = Gauge(
             "haversack_verify_jobs",
             "Verify jobs now, by their state.",
@@ -81,11 +76,6 @@ class Metrics:
             ("verdict",),
             registry=registry,
         )
-        build = Gauge(
-            "haversack_build_info", "Always 1; its labels tell the build.", ("version",),
-            registry=registry,
-        )  # fmt: skip
-        build.labels(haversack.__version__).set(1)
         self._cancelled = self.jobs_finished.labels("CANCELLED")
         self._reports = {
             verdict: self.jobs_finished.labels(verdict.name) for verdict in VerifyVerdict if verdict
@@ -101,6 +91,23 @@ class Metrics:
         for state in JobState:
             if state:
                 self.jobs.labels(state.name).set_function(partial(_count, counts, state))
+
+
+def _describe_process(registry: CollectorRegistry) -> None:
+    """Say which build runs, and what compiling its kernels has cost."""
+    build = Gauge(
+        "haversack_build_info",
+        "Always 1; its labels tell the build.",
+        ("version",),
+        registry=registry,
+    )
+    build.labels(haversack.__version__).set(1)
+    compiling = Gauge(
+        "haversack_compile_seconds",
+        "Time that this process has spent compiling kernels; 0 when all came from disk.",
+        registry=registry,
+    )
+    compiling.set_function(cache.compile_seconds)
 
 
 def _count(counts: Callable[[], Mapping[JobState, int]], state: JobState) -> int:
