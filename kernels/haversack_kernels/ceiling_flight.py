@@ -4,9 +4,9 @@ All that a plan retains then counts ``others`` times more at every ceiling, so a
 every option: u + others * R <= ceiling, with R the sum of all retained bytes. For R in a range,
     ceilings lowered by others * (its least R)   and   R at most its largest
 are necessary, and plain ceilings, the last one that of an empty block at the end: their least extra
-bounds the range from below. Where its plan is not allowed, it is because it retains too much: more
-than some R that its own ceilings leave room for, and there the range is cut in two. Neither part
-has that plan, so the search ends. The part of the least bound is cut next.
+bounds the range from below. Where its plan is not allowed, it is because it retains more than its
+own ceilings leave room for. Between the two the range is cut; neither part has that plan, so the
+search ends. The part of the least bound is cut next.
 """
 
 import heapq
@@ -48,13 +48,13 @@ def search(table: sweep.Table, others: int, state_limit: int, signals: Signals) 
                 given_up = min(given_up, open_ranges[0].bound)
                 break
             chosen = heapq.heappop(open_ranges)
-            reach = _room(table, np.array(chosen.plan)) // others
-            if reach >= _retained(table, np.array(chosen.plan)):
-                given_up = min(
-                    given_up, chosen.bound
-                )  # allowed, but not proven to be the best here
+            plan = np.array(chosen.plan)
+            retained, room = _retained(table, plan), _room(table, plan) // others
+            if retained <= room:  # allowed, but not proven to be the best in its range
+                given_up = min(given_up, chosen.bound)
             else:
-                cuts = [(chosen.low, reach), (reach + 1, chosen.high)]
+                middle = (retained + room) // 2
+                cuts = [(chosen.low, middle), (middle + 1, chosen.high)]
     return best._replace(lower_bound=min(best.extra, given_up))
 
 

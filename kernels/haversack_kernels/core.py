@@ -47,6 +47,9 @@ LONGER = 1 << 18
 
 NARROW = 128
 
+FEW = 1 << 10
+"""States that are not worth another start."""
+
 ALL = 2**60
 """As a limit: none."""
 
@@ -120,10 +123,13 @@ def search(
         found = more._replace(upper_bound=bound, states=found.states + more.states)
         if found.gain == bound:
             return found._replace(status=PROVEN)
-        if found.status == CANCELLED or found.states >= state_limit:
+        if found.status == CANCELLED or limit < most < ALL:
+            break
+        if most == quick and allowance is not None:
+            state_limit = min(allowance(), state_limit)
+        if found.states + FEW > state_limit:
             break
         if most == quick:
-            state_limit = state_limit if allowance is None else min(allowance(), state_limit)
             priced = quota.find(*columns, capacity, found.gain)
             order = quota.order_at(size, gain, priced.price) if priced.price else order
     return found

@@ -17,8 +17,8 @@ L2_BYTES = 1 << 20
 SOLVE_NS, CANDIDATE_NS = 2.5e5, 70.0
 """What a dense solve takes besides: in all, and for a candidate."""
 
-CORE_NS = 2e5
-"""What the core takes besides its states, and what it takes to count cells."""
+CORE_NS = 3e5
+"""What the core takes besides its states, and what its memory takes from a dense solve after it."""
 
 SHARE = 0.8
 """The core may take this part of what the dense solve takes.
@@ -49,7 +49,10 @@ def dense_cells(problem: Problem) -> int:
 @jit
 def _chunks(size: Int64, copies: Int64) -> Int64:
     """Return the sizes of chunks of 1, 2, 4, ... copies and a rest."""
-    chunks, used = np.empty(64 * size.size, np.int64), 0
+    most, used = 0, 0
+    for run in range(size.size):
+        most += min(copies[run], 64)
+    chunks = np.empty(most, np.int64)
     for run in range(size.size):
         left, power = copies[run], 1
         while left > 0:

@@ -5,6 +5,7 @@ fits, a common divisor of the sizes, and candidates that are equal. The search i
 ``haversack_kernels.core``. Knows nothing of names, units or budgets.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -107,8 +108,16 @@ def reduced(sizes: Int64, gains: Int64, capacity: int) -> Problem | Selection:
     )
 
 
-def search(problem: Problem, state_limit: int, stop: Signals) -> Selection:
-    """Choose as ``solve`` does, from candidates that are reduced."""
+def search(
+    problem: Problem,
+    state_limit: int,
+    stop: Signals,
+    allowance: Callable[[], int] | None = None,
+) -> Selection:
+    """Choose as ``solve`` does, from candidates that are reduced.
+
+    ``allowance`` is asked for another limit on states where a quick look is not enough.
+    """
     narrow = problem.gain_sum // problem.runs.gain_unit <= NARROW and problem.capacity < NARROW
     outcome = (core if narrow else wide).search(
         problem.size,
@@ -117,6 +126,7 @@ def search(problem: Problem, state_limit: int, stop: Signals) -> Selection:
         problem.capacity,
         min(state_limit, MOST_STATES),
         stop,
+        allowance,
     )
     if outcome.status == core.CANCELLED:
         raise SolveCancelled(outcome.states)

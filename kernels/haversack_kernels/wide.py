@@ -4,6 +4,7 @@ In Python integers, without the quota and the pairing, and each state counts for
 that no run of nanoseconds reaches it only has to be right. Knows nothing of candidates.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -35,9 +36,19 @@ class _Ahead(NamedTuple):
 
 
 def search(
-    size: Int64, gain: Int64, copies: Int64, capacity: int, state_limit: int, signals: Signals
+    size: Int64,
+    gain: Int64,
+    copies: Int64,
+    capacity: int,
+    state_limit: int,
+    signals: Signals,
+    allowance: Callable[[], int] | None = None,
 ) -> Outcome:
-    """Search the runs for the largest gain within ``capacity``, as ``core.search`` does."""
+    """Search the runs for the largest gain within ``capacity``, as ``core.search`` does.
+
+    ``allowance`` is asked before anything else.
+    """
+    state_limit = state_limit if allowance is None else min(allowance(), state_limit)
     ahead, room, total = _break_solution(size.tolist(), gain.tolist(), copies.tolist(), capacity)
     base = np.bincount([copy.run for copy in ahead.removed], minlength=size.size)
     best = _State(-room, total, None)

@@ -1,0 +1,157 @@
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.bench.instances import make
+from tests.oracles import knapsack_by_dense_dp
+
+from haversack_kernels import ceiling, dense, dispatch, dispatch_cost, knapsack
+from haversack_kernels._jit import Int64
+from haversack_kernels.arena import ArenaLimitError
+from haversack_kernels.dense_items import reduced
+from haversack_kernels.dense_memory import need_for_one
+from haversack_kernels.dispatch import Explanation
+from haversack_kernels.errors import SolveCancelled
+
+HARD = make("multiple strongly", 200, 100_000)
+COLUMNS = HARD.sizes, HARD.gains, HARD.capacity
+
+
+def endless(n: int, scale: int) -> tuple[Int64, Int64, int]:
+    """Circle sizes in multiples that are no common divisor: too much for the core and for cells."""
+    sizes, gains = make("circle", n, 1 << 20)[1:3]
+    return sizes * scale + 1, gains * scale, int(sizes.sum()) * scale // 3
+
+
+def test_what_all_fits_needs_no_search() -> None:
+    selection, why = dispatch.solve_knapsack(np.array([1, 2]), np.array([3, 4]), 3)
+    assert (selection.gain, why.reason) == (7, "all candidates fit")
+    assert dispatch.explain_knapsack(np.array([1, 2]), np.array([3, 4]), 3) == why
+
+
+def test_an_easy_instance_is_left_to_the_core() -> None:
+    instance = make("transformer, jittered", 300, 100_000)
+    selection, why = dispatch.solve_knapsack(*instance[1:])
+    assert selection.proven
+    assert (why.algorithm, why.cells, why.device) == ("core", "", "")
+
+
+@pytest.mark.parametrize(("scale", "cells"), [(1, "int32"), (1 << 32, "int64")])
+def test_a_hard_instance_is_handed_over_to_a_dense_dp(scale: int, cells: str) -> None:
+    sizes, gains, capacity = COLUMNS
+    gains = gains * scale + np.arange(gains.size) % 2  # no common divisor
+    devices = [dispatch.CPU._replace(cell_ns=lambda cells, row: 0.02)]
+    selection, why = dispatch.solve_knapsack(sizes, gains, capacity, devices=devices)
+    assert selection.proven
+    assert selection.gain == knapsack_by_dense_dp(sizes, gains, capacity)
+    assert selection.gain == gains[selection.mask].sum()
+    assert why == dispatch.explain_knapsack(sizes, gains, capacity, devices=devices)
+    assert (why.algorithm, why.cells, why.device) == ("core, then dense", cells, "cpu")
+    assert "states, then come" in why.reason
+
+
+def test_the_cheapest_device_that_has_the_memory_is_used() -> None:
+    asked = []
+
+    def one(sizes: Int64, gains: Int64, capacity: int, **options: Any) -> dense.Chosen:
+        asked.append(options)
+        return dense.solve_one(sizes, gains, capacity, **options)
+
+    fast = dispatch.CPU._replace(name="fast", cell_ns=lambda cells, row: 0.001, one=one)
+    small = fast._replace(name="small", solve_ns=0.0, memory_bytes=1000)
+    slow_to_start = fast._replace(name="slow to start", solve_ns=1e9)
+    devices = [small, slow_to_start, dispatch.CPU, fast]
+    selection, why = dispatch.solve_knapsack(*COLUMNS, devices=devices)
+    assert why.device == "fast"
+    assert asked == [{"unit": 1, "cancel": None}]
+    assert selection.gain == dense.solve_one(*COLUMNS).gain
+
+
+def test_little_memory_is_spared_by_halving() -> None:
+    _, sizes, gains, capacity = make("multiple strongly", 500, 100_000)
+    gains = gains * (1 << 33) + np.arange(gains.size) % 2  # two rows of int64 are 1.6 MB
+    spare = dispatch.cpu(memory_bytes=2_800_000)._replace(cell_ns=lambda cells, row: 0.001)
+    selection, why = dispatch.solve_knapsack(sizes, gains, capacity, devices=[spare])
+    assert why.algorithm == "core, then dense"
+    assert selection.gain == dense.solve_one(sizes, gains, capacity).gain
+    with pytest.raises(ArenaLimitError):
+        dense.solve_one(sizes, gains, capacity, arena_limit_bytes=2_800_000)
+
+
+def test_without_a_dense_dp_in_time_the_core_has_all_its_states() -> None:
+    columns = endless(300, 1 << 40)
+    assert dispatch.explain_knapsack(*columns).algorithm == "core"
+    selection, why = dispatch.solve_knapsack(*columns, state_limit=1 << 17)
+    alone = knapsack.solve(*columns, state_limit=1 << 17)
+    assert not selection.proven
+    assert (selection.gain, selection.upper_bound) == (alone.gain, alone.upper_bound)
+    assert "less than rounding would lose" in why.reason
+
+
+def test_a_coarser_unit_is_tried_where_it_can_close_the_gap() -> None:
+    columns = endless(300, 1 << 40)
+    nothing = Explanation("core", "", "", "a quick look was allowed")
+    assert dispatch.solve_knapsack(*columns, state_limit=0)[1] == nothing
+    quick = dispatch.CPU._replace(cell_ns=lambda cells, row: 1e-9, solve_ns=0.0)
+    selection, why = dispatch.solve_knapsack(*columns, state_limit=20_000, devices=[quick])
+    alone = knapsack.solve(*columns, state_limit=20_000)
+    assert why.algorithm == "core, then dense"
+    assert "in units of" in why.reason
+    assert alone.gain <= selection.gain <= selection.upper_bound == alone.upper_bound
+    assert columns[0][selection.mask].sum() <= columns[2]
+
+
+@pytest.mark.parametrize("family", ["uncorrelated", "spanner", "transformer", "circle"])
+@pytest.mark.parametrize(("n", "capacity"), [(200, 100_000), (1000, 50_000)])
+def test_the_cells_of_a_dense_dp_are_known_beforehand(family: str, n: int, capacity: int) -> None:
+    instance = make(family, n, capacity)
+    problem = knapsack.reduced(*instance[1:])
+    assert isinstance(problem, knapsack.Problem)
+    words = need_for_one(reduced(*instance[1:], 1)).words
+    assert dispatch_cost.dense_cells(problem) == pytest.approx(64 * words, rel=0.15)
+
+
+def test_a_flag_set_before_stops_everything() -> None:
+    with pytest.raises(SolveCancelled):
+        dispatch.solve_knapsack(*COLUMNS, cancel=np.ones(1, dtype=np.uint8))
+
+
+def chain(blocks: int) -> dict[str, Any]:
+    random = np.random.default_rng(blocks)
+    columns = random.integers(0, 1000, (4, 4 * blocks))
+    names = ("retained", "forward_peak", "backward_peak", "extra")
+    capacity = np.full(blocks, blocks * 250)
+    return {
+        "offsets": np.arange(blocks + 1) * 4,
+        **dict(zip(names, columns, strict=True)),
+        "forward_capacity": capacity,
+        "backward_capacity": capacity,
+    }
+
+
+def test_lists_that_prove_their_plan_need_no_slots() -> None:
+    choice, why = dispatch.solve_ceiling(**chain(20))
+    assert choice.extra == ceiling.solve(**chain(20)).extra
+    assert (why.algorithm, why.reason) == ("lists", "proven")
+
+
+def test_past_their_limit_slots_come_closer_and_the_bound_stays() -> None:
+    columns = chain(60)
+    exact, alone = ceiling.solve(**columns), ceiling.solve(**columns, state_limit=100)
+    quick = dispatch.CPU._replace(cell_ns=lambda cells, row: 1e-9)
+    choice, why = dispatch.solve_ceiling(**columns, state_limit=100, devices=[quick])
+    assert not alone.proven
+    assert (why.algorithm, why.device) == ("lists, then slots", "cpu")
+    assert alone.lower_bound == choice.lower_bound <= exact.extra <= choice.extra < alone.extra
+    assert columns["extra"][choice.options].sum() == choice.extra
+
+
+def test_slots_that_would_take_too_long_are_left_out() -> None:
+    choice, why = dispatch.solve_ceiling(**chain(60), state_limit=100)
+    assert not choice.proven
+    assert "less than rounding would cost" in why.reason
+    capacity = np.full(60, 30_000)
+    columns = {**chain(60), "forward_capacity": capacity, "backward_capacity": capacity}
+    choice, why = dispatch.solve_ceiling(**columns, in_flight=2, state_limit=100)
+    assert not choice.proven
+    assert why.reason.startswith("several in flight")
