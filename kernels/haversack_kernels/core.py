@@ -4,18 +4,13 @@ The search changes the break solution chunk by chunk (``haversack_kernels.cores`
 list of states that no other state beats and that may still beat the best gain: the primal-dual list
 DP of the public literature, as in Pisinger's minknap (1997). Mostly a few dozen chunks decide.
 
-Where lists grow, gains tend to follow sizes, and Dantzig's bound is weak. Then a quota on the
-number of copies is priced (``haversack_kernels.quota``; Martello, Pisinger and Toth 1999), and the
-list is paired with a second one, of changes to the chunks that come next: that finds what fills the
-room exactly among the products of both (as Horowitz and Sahni 1974 halve a search).
+Where lists grow they are paired with a second one, of changes to the chunks that come next: that
+finds what fills the room exactly among the products of both (as Horowitz and Sahni 1974 halve a
+search). What order to go in, and how far, is for ``haversack_kernels.phases`` to say.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
-import numpy as np
-
-from haversack_kernels import quota
 from haversack_kernels._jit import Int64, Signals, jit
 from haversack_kernels.bounds import Quota, Rates, can_beat
 from haversack_kernels.cores import Core, change, new_core, rates
@@ -35,20 +30,8 @@ from haversack_kernels.states import (
 
 PROVEN, STOPPED, CANCELLED = range(3)
 
-QUICK, QUICK_PER_RUN = 1 << 13, 4
-"""States looked at before a quota is priced, which takes about as long."""
-
 FIRST_PAIRING, NEXT_PAIRING, LAST_PAIRING = 1 << 10, 4, 1 << 18
 """Length of the list that is paired first, how much longer it is the next time, and the last."""
-
-
-LONGER = 1 << 18
-"""States looked at before a thinned list, of ``NARROW`` states, looks for a better best."""
-
-NARROW = 128
-
-FEW = 1 << 10
-"""States that are not worth another start."""
 
 ALL = 2**60
 """As a limit: none."""
@@ -67,7 +50,7 @@ class Outcome(NamedTuple):
 
 
 class Front(NamedTuple):
-    """Hold the list of ``count`` states from ``begin`` on, and which chunk is changed next.
+    """Hold the list of ``length`` states from ``begin`` on, and which chunk is changed next.
 
     Not ``whole``, it has been thinned.
     """
@@ -97,51 +80,13 @@ class Limits(NamedTuple):
     width: int
 
 
-def search(
-    size: Int64,
-    gain: Int64,
-    copies: Int64,
-    capacity: int,
-    state_limit: int,
-    signals: Signals,
-    allowance: Callable[[], int] | None = None,
-) -> Outcome:
-    """Search the runs for the largest gain within ``capacity``.
-
-    Arrays have shape ``(runs,)``, densest run first, sizes and gains >= 1. Gains of all copies sum
-    up to 2^62 at most, and ``capacity`` is less than that. Where a quick look is not enough,
-    ``allowance`` is asked for another limit on states, if there is one.
-    """
-    columns = size, gain, np.minimum(copies, capacity // size)
-    order, priced = np.arange(size.size), Quota(0, 0)
-    found = Outcome(np.zeros(size.size, np.int64), 0, NO_BOUND, STOPPED, 0)
-    quick = QUICK + QUICK_PER_RUN * size.size
-    for most, width in ((quick, ALL), (LONGER, ALL), (ALL, NARROW), (ALL, ALL)):
-        limit = min(most, state_limit - found.states)
-        more = expand(*columns, order, capacity, priced, found.taken, limit, width, signals)
-        bound = max(more.gain, min(found.upper_bound, more.upper_bound))
-        found = more._replace(upper_bound=bound, states=found.states + more.states)
-        if found.gain == bound:
-            return found._replace(status=PROVEN)
-        if found.status == CANCELLED or limit < most < ALL:
-            break
-        if most == quick and allowance is not None:
-            state_limit = min(allowance(), state_limit)
-        if found.states + FEW > state_limit:
-            break
-        if most == quick:
-            priced = quota.find(*columns, capacity, found.gain)
-            order = quota.order_at(size, gain, priced.price) if priced.price else order
-    return found
-
-
 @jit
 def expand(
     size: Int64,
     gain: Int64,
     copies: Int64,
-    order: Int64,
     capacity: int,
+    order: Int64,
     quota: Quota,
     known: Int64,
     state_limit: int,

@@ -2,7 +2,7 @@
 
 Knows the reductions that need no search: what is worth nothing, what can never fit, what always
 fits, a common divisor of the sizes, and candidates that are equal. The search itself is in
-``haversack_kernels.core``. Knows nothing of names, units or budgets.
+``haversack_kernels.phases`` and ``core``. Knows nothing of names, units or budgets.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from haversack_kernels import core, runs, wide
+from haversack_kernels import core, phases, runs, wide
 from haversack_kernels._jit import (
     MAX_INT64,
     MOST_STATES,
@@ -119,7 +119,7 @@ def search(
     ``allowance`` is asked for another limit on states where a quick look is not enough.
     """
     narrow = problem.gain_sum // problem.runs.gain_unit <= NARROW and problem.capacity < NARROW
-    outcome = (core if narrow else wide).search(
+    outcome = (phases if narrow else wide).search(
         problem.size,
         problem.gain,
         problem.copies,

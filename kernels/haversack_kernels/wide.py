@@ -1,4 +1,4 @@
-"""The search of ``haversack_kernels.core`` for gains that sum up to more than int64 can add.
+"""The search of ``haversack_kernels.phases`` for gains that sum up to more than int64 can add.
 
 In Python integers, without the quota and the pairing, and each state counts for a hundred: for sums
 that no run of nanoseconds reaches it only has to be right. Knows nothing of candidates.
@@ -44,7 +44,7 @@ def search(
     signals: Signals,
     allowance: Callable[[], int] | None = None,
 ) -> Outcome:
-    """Search the runs for the largest gain within ``capacity``, as ``core.search`` does.
+    """Search the runs for the largest gain within ``capacity``, as ``phases.search`` does.
 
     ``allowance`` is asked before anything else.
     """

@@ -47,7 +47,7 @@ def as_markdown(described: dict[str, str], rows: list[Row]) -> str:
         "# Kernels: figures of one run",
         "",
         "By `python -m tests.bench.kernels --write docs/benchmarks/kernels.md`, unedited.",
-        "Ratios are medians over interleaved rounds in thread CPU time. A share of 1 ppm is 1e-6.",
+        "Ratios are medians over interleaved rounds in thread CPU time. 1 ppm is 1e-6, 1 ppb 1e-9.",
         "",
         f"{len(gated) - len(missed)} of {len(gated)} gates were reached.",
         *(f"Missed: {row.what}: {row.value:.2f} {row.unit}, {row.gate}." for row in missed),

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.oracles import knapsack_by_dense_dp, knapsack_by_enumeration
 
-from haversack_kernels import core, knapsack, runs, wide
+from haversack_kernels import knapsack, phases, runs, wide
 from haversack_kernels._exact import at_least
 from haversack_kernels._jit import Int64, jit, signals
 
@@ -100,7 +100,7 @@ def test_the_search_in_python_integers_agrees_with_the_compiled_one(
     runs.order_exactly(order, found.gain, found.size, found.gain / found.size, found.size)
     chosen = found.size[order], found.gain[order], found.copies[order]
     arguments = (*chosen, capacity // found.size_unit, 1 << 20, signals(None))
-    assert core.search(*arguments).gain == wide.search(*arguments).gain
+    assert phases.search(*arguments).gain == wide.search(*arguments).gain
 
 
 numerators = st.one_of(st.integers(-MAX - 1, MAX), st.integers(-3, 3))

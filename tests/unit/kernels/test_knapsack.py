@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from haversack_kernels import core, knapsack
+from haversack_kernels import core, knapsack, phases
 from haversack_kernels._jit import Int64, signals
 from haversack_kernels.errors import SolveCancelled
 
@@ -117,7 +117,7 @@ def test_a_flag_set_before_stops_before_the_first_state() -> None:
 def test_the_search_itself_reads_the_flag_before_its_first_list() -> None:
     sizes, gains = np.array([3, 2]), np.array([5, 3])
     cancel = np.ones(1, dtype=np.uint8)
-    found = core.search(sizes, gains, np.ones_like(sizes), 4, 100, signals(cancel))
+    found = phases.search(sizes, gains, np.ones_like(sizes), 4, 100, signals(cancel))
     assert (found.status, found.states) == (core.CANCELLED, 0)
 
 
