@@ -13,8 +13,9 @@ from haversack._calls import Rpc
 from haversack._embedded import embedded_server
 from haversack.estimate import Estimate, EstimateRequest, WhatIf
 from haversack.keywords import RunOptions, VerifyOptions
-from haversack.plan import Plan, PlanRequest
-from haversack.run import BlockAction
+from haversack.plan import Candidates, Plan, PlanRequest, RecomputeCandidates
+from haversack.questions import EstimateQuestion, OutOfMemory
+from haversack.run import BlockAction, Measurement
 from haversack.v1.service_pb2_grpc import HaversackServiceStub
 from haversack.verify import (
     CancelVerifyRequest,
@@ -77,16 +78,46 @@ class AsyncClient:
         timeout: float = _calls.ESTIMATE_TIMEOUT,
         what_ifs: Sequence[WhatIf | Mapping[str, Any]] = (),
         actions: Sequence[BlockAction] = (),
+        questions: Sequence[EstimateQuestion | str] = (),
+        measurements: Sequence[Measurement | Mapping[str, Any]] = (),
+        oom: OutOfMemory | str | None = None,
         **run: Unpack[RunOptions],
     ) -> Estimate:
         """Ask what a training run needs on each rank; a request, or the keywords of one."""
-        keywords = {"what_ifs": what_ifs, "actions": actions, **run}
+        keywords = {
+            "what_ifs": what_ifs,
+            "actions": actions,
+            "questions": questions,
+            "measurements": measurements,
+            "oom": oom,
+            **run,
+        }
         asked = _calls.request_of(request, keywords, requests.estimate_request)
         return await self._ask(_calls.ESTIMATE, asked, timeout)
 
-    async def plan(self, request: PlanRequest, *, timeout: float = _calls.PLAN_TIMEOUT) -> Plan:
-        """Ask what to save and what to recompute under a budget."""
-        return await self._ask(_calls.PLAN, request, timeout)
+    async def plan(
+        self,
+        request: PlanRequest | None = None,
+        *,
+        timeout: float = _calls.PLAN_TIMEOUT,
+        candidates: Candidates | Mapping[str, Any] | None = None,
+        recompute_candidates: RecomputeCandidates | Mapping[str, Any] | None = None,
+        fit_expected: bool = False,
+        frontier_points: int | None = None,
+        state_limit: int | None = None,
+        **run: Unpack[RunOptions],
+    ) -> Plan:
+        """Ask what to save and to recompute under a budget; a request, or the keywords of one."""
+        keywords = {
+            "candidates": candidates,
+            "recompute_candidates": recompute_candidates,
+            "frontier_points": frontier_points,
+            "state_limit": state_limit,
+            **({"fit_expected": fit_expected} if fit_expected else {}),
+            **run,
+        }
+        asked = _calls.request_of(request, keywords, requests.plan_request)
+        return await self._ask(_calls.PLAN, asked, timeout)
 
     async def plan_candidates(
         self,

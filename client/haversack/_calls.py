@@ -25,6 +25,7 @@ from haversack.errors import (
     NotSupportedError,
     OverloadedError,
     UnavailableError,
+    check,
 )
 from haversack.estimate import Estimate, EstimateRequest
 from haversack.plan import Plan, PlanRequest
@@ -124,9 +125,8 @@ def channel_options(target: str) -> tuple[tuple[str, Any], ...]:
 
 def check_target(address: str | None, allow: Sequence[str]) -> None:
     """Check what a client connects to; prefixes are for a server that is ours to configure."""
-    if address is not None and not address:
-        sentence = "the address is empty; give HOST:PORT, or none for a server in this process"
-        raise InvalidRequestError(sentence, field="address")
+    if address is not None:
+        check(checks.address("address", address))
     if address and allow:
         sentence = "leave it out with an address: the server's own configuration decides"
         raise InvalidRequestError(sentence, field="allow")

@@ -30,16 +30,16 @@ LONGEST_SOCKET_PATH = 103  # bytes, on macOS; Linux takes 107
 _opened_in: list[int] = []  # the process of every server that is open; a fork copies it
 
 
-def server_app() -> Callable[..., Server]:
-    """Import the server, or say which extra is missing."""
+def server_app(otherwise: str = ", or name a running server") -> Callable[..., Server]:
+    """Import the server, or say which extra is missing; ``otherwise`` is what would do instead."""
     try:
         from haversack_server.service.app import serving_embedded
     except ModuleNotFoundError as missing:
         if (missing.name or "").startswith("haversack"):
             raise  # a fault of ours, not a light install
         raise MissingExtraError(
-            f"a server in this process needs {missing.name}: pip install 'haversack[server]', "
-            "or name a running server"
+            f"a server in this process needs {missing.name}: pip install 'haversack[server]'"
+            f"{otherwise}"
         ) from missing
     return serving_embedded
 

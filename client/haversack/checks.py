@@ -65,6 +65,21 @@ def exactly_one(given: dict[str, bool]) -> list[Violation]:
     return [Violation(named[1], f"a request has one subject, not {' and '.join(named)}")]
 
 
+def address(field: str, value: str) -> list[Violation]:
+    """Check where a server is said to be: gRPC takes HOST:PORT or unix:PATH, and no web address."""
+    if not value:
+        sentence = "the address is empty; give HOST:PORT, or none for a server in this process"
+        return [Violation(field, sentence)]
+    scheme, found, rest = value.partition("://")
+    if not found or scheme in ("dns", "unix"):
+        return []
+    place = rest.split("/")[0] or "localhost:50051"
+    sentence = (
+        f"{shortly(value)} is a web address, and the server speaks gRPC; give {shortly(place)}"
+    )
+    return [Violation(field, sentence)]
+
+
 def plain(value: Any) -> Any:
     """Take what stands for a whole number, such as numpy's scalars, as Python's own integer.
 

@@ -5,8 +5,18 @@ from dataclasses import dataclass
 
 from haversack.basis import Basis
 from haversack.errors import Violation, check
+from haversack.evidence import Evidence
 from haversack.parallelism import Parallelism
+from haversack.questions import (
+    Collective,
+    EstimateQuestion,
+    FittingChange,
+    OomExplanation,
+    OutOfMemory,
+    Residual,
+)
 from haversack.run import Advice, Device, Interval, Measurement, Training, TrainingRun
+from haversack.trace import Trace
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,9 +35,11 @@ class EstimateRequest(TrainingRun):
 
     measurements: tuple[Measurement, ...] = ()
     what_ifs: tuple[WhatIf, ...] = ()
+    questions: tuple[EstimateQuestion, ...] = ()
+    oom: OutOfMemory | None = None
 
     def __post_init__(self) -> None:
-        found = self.violations()
+        found = self.violations() + _question_violations(self.questions)
         if len(self.what_ifs) > MOST_WHAT_IFS:
             sentence = f"{len(self.what_ifs)} variations are too many; at most {MOST_WHAT_IFS}"
             found.append(Violation("what_ifs", sentence))
@@ -35,6 +47,22 @@ class EstimateRequest(TrainingRun):
 
 
 MOST_WHAT_IFS = 256
+
+
+def _question_violations(questions: tuple[EstimateQuestion, ...]) -> list[Violation]:
+    """Check that every question says what, and that the brief answer stands alone."""
+    found = [
+        Violation(f"questions[{place}]", f"say what: one of {', '.join(_QUESTIONS)}")
+        for place, question in enumerate(questions)
+        if question is EstimateQuestion.UNSPECIFIED
+    ]
+    if EstimateQuestion.BRIEF in questions and len(set(questions)) > 1:
+        sentence = "BRIEF leaves every other question out; give it alone, or leave it out"
+        found.append(Violation("questions", sentence))
+    return found
+
+
+_QUESTIONS = [question.name for question in EstimateQuestion if question]
 
 
 class EstimateVerdict(enum.IntEnum):
@@ -127,6 +155,7 @@ class RankClass:
     peak: Peak | None = None
     peak_phase: str = ""
     peak_moment: str = ""
+    between_steps_bytes: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -141,6 +170,19 @@ class WhatIfAnswer:
     delta_bytes: int | None = None
     reason: str = ""
     not_modelled: tuple[str, ...] = ()
+    collectives: tuple[Collective, ...] = ()
+    recompute_ns: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Calibration:
+    """An estimate scaled to what was measured; ``stands_on`` says what that was."""
+
+    peak: Peak | None = None
+    verdict: EstimateVerdict = EstimateVerdict.UNSPECIFIED
+    scale_ppm: int = 0
+    stands_on: str = ""
+    basis: Basis = Basis.UNSPECIFIED
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -163,9 +205,20 @@ class Estimate:
     min_gpus: int | None = None
     max_microbatch: int | None = None
     assumptions: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
     ignored_inputs: tuple[str, ...] = ()
     not_modelled: tuple[str, ...] = ()
     request_digest: str = ""
     model_version: str = ""
     basis: Basis = Basis.UNSPECIFIED
     what_ifs: tuple[WhatIfAnswer, ...] = ()
+    max_seq: int | None = None
+    fitting_changes: tuple[FittingChange, ...] = ()
+    searches: tuple[str, ...] = ()
+    collectives: tuple[Collective, ...] = ()
+    recompute_ns: int | None = None
+    oom: OomExplanation | None = None
+    residuals: tuple[Residual, ...] = ()
+    calibration: Calibration | None = None
+    evidence: tuple[Evidence, ...] = ()
+    trace: Trace | None = None

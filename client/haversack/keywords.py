@@ -9,6 +9,8 @@ from haversack.run import (
     Attention,
     Budget,
     BytesKind,
+    Document,
+    Loss,
     Optimizer,
     Precision,
     Recompute,
@@ -19,19 +21,25 @@ from haversack.spelling import Size
 from haversack.verify import Facet, VerifyPlan, VerifySchedule
 
 Model = str | PathLike[str] | Mapping[str, Any]
+Config = str | PathLike[str] | Mapping[str, Any] | Document
 
 
 class RunOptions(TypedDict, total=False):
     """Keywords of a training run. Sizes are bytes, or text such as "80GiB"; names are lower case.
 
     ``model`` is the path of a Hugging Face config.json, its folder, or the parsed mapping.
+    ``configs`` are further files, each a path, a text, a mapping or a ``Document``; ``launch`` is a
+    command line. ``device`` is a name of the catalogue, with a number in front: "8xh100-80gb".
     """
 
     model: Model | None
+    configs: Config | Sequence[Config] | None
+    launch: str | None
     units: Sequence[Unit | Mapping[str, Any]] | None
     parameter_count: int | None
     state_bytes: StateBytes | str | Sequence[Size] | None
     gpus: int | None
+    device: str | None
     gpu_memory: Size | None
     zero: int | None
     fsdp: bool
@@ -39,15 +47,19 @@ class RunOptions(TypedDict, total=False):
     pp: int | None
     cp: int | None
     ep: int | None
+    virtual_stages: int | None
+    expert_tp: int | None
     sequence_parallel: bool | None
     dp_replicate: int | None
     prefetch_units: int | None
     seq: int | None
+    target_seq: int | None
     microbatch: int | None
     accumulation: int | None
     precision: Precision | str | None
     optimizer: Optimizer | str | None
     attention: Attention | str | None
+    loss: Loss | str | None
     recompute: Recompute | str | None
     kernel_profile: str
     budget: Budget | Size | None

@@ -17,6 +17,25 @@ class Sharding(enum.IntEnum):
     ZERO_2 = 3
     ZERO_3 = 4
     FSDP2 = 5
+    FSDP1 = 6
+    DISTRIBUTED_OPTIMIZER = 7
+
+
+class WrapPolicy(enum.IntEnum):
+    """What is gathered as one unit."""
+
+    UNSPECIFIED = 0
+    BLOCKS = 1
+    LAYERS = 2
+
+
+class BackwardPrefetch(enum.IntEnum):
+    """FSDP1: when the next unit is gathered in backward."""
+
+    UNSPECIFIED = 0
+    PRE = 1
+    POST = 2
+    NONE = 3
 
 
 class PipelineSchedule(enum.IntEnum):
@@ -25,6 +44,16 @@ class PipelineSchedule(enum.IntEnum):
     UNSPECIFIED = 0
     ONE_F_ONE_B = 1
     INTERLEAVED = 2
+    GPIPE = 3
+
+
+class ContextParallel(enum.IntEnum):
+    """How the keys and values of other ranks reach a rank under context parallelism."""
+
+    UNSPECIFIED = 0
+    RING = 1
+    ALL_GATHER = 2
+    ALL_TO_ALL = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,11 +78,30 @@ class Parallelism:
     reshard_after_forward: bool | None = None
     pipeline_schedule: PipelineSchedule = PipelineSchedule.UNSPECIFIED
     virtual_stages: int | None = None
+    stage_layers: tuple[int, ...] = ()
+    expert_tp: int | None = None
+    expert_load_permille: int | None = None
+    expert_capacity_permille: int | None = None
+    context_parallel: ContextParallel = ContextParallel.UNSPECIFIED
+    wrap: WrapPolicy = WrapPolicy.UNSPECIFIED
+    layers_per_unit: int | None = None
+    reshard_ranks: int | None = None
+    backward_prefetch: BackwardPrefetch = BackwardPrefetch.UNSPECIFIED
+    forward_prefetch: bool | None = None
+    limit_all_gathers: bool | None = None
+    overlap_reduce: bool | None = None
+    contiguous_gradients: bool | None = None
+    prefetch_elements: int | None = None
+    max_live_elements: int | None = None
+    max_reuse_elements: int | None = None
+    persistent_elements: int | None = None
+    gradient_as_bucket_view: bool | None = None
 
     def __post_init__(self) -> None:
         most = 2**24  # ranks; above any cluster, and products of degrees stay exact
         found: list[Violation] = []
-        for name in ("world_size", "dp_replicate", "dp_shard", "tp", "pp", "cp", "ep"):
+        axes = ("world_size", "dp_replicate", "dp_shard", "tp", "pp", "cp", "ep", "expert_tp")
+        for name in axes:
             path = f"parallelism.{name}"
             found += checks.optional_integer(path, getattr(self, name), least=1, most=most)
         found += checks.optional_integer("parallelism.prefetch_units", self.prefetch_units, most=64)
@@ -62,6 +110,18 @@ class Parallelism:
         )
         found += checks.optional_integer(
             "parallelism.virtual_stages", self.virtual_stages, least=1, most=most
+        )
+        found += checks.column("parallelism.stage_layers", self.stage_layers)
+        for name in ("expert_load_permille", "expert_capacity_permille"):
+            path = f"parallelism.{name}"
+            found += checks.optional_integer(path, getattr(self, name), least=1, most=most)
+        for name in ("layers_per_unit", "reshard_ranks"):
+            path = f"parallelism.{name}"
+            found += checks.optional_integer(path, getattr(self, name), least=1, most=most)
+        for name in ("prefetch_elements", "max_live_elements", "max_reuse_elements"):
+            found += checks.optional_integer(f"parallelism.{name}", getattr(self, name))
+        found += checks.optional_integer(
+            "parallelism.persistent_elements", self.persistent_elements
         )
         check(found)
         check(self._product())
@@ -79,8 +139,11 @@ class Parallelism:
             factors = " * ".join(f"{name} {degree or '?'}" for name, degree in degrees.items())
             sentence = f"{self.world_size} ranks are not {factors}; make the product the world size"
             return [Violation("parallelism.world_size", sentence)]
-        data_ranks = self.world_size // ((self.tp or 1) * (self.pp or 1))
-        if data_ranks % (self.ep or 1):
-            sentence = f"{self.ep} does not divide the {data_ranks} data ranks"
+        ranks, experts = self.world_size // (self.pp or 1), self.expert_tp or self.tp or 1
+        if ranks % ((self.ep or 1) * experts):
+            sentence = (
+                f"{self.ep or 1} ranks of experts, each split over {experts}, do not divide the "
+                f"{ranks} ranks of a pipeline stage"
+            )
             return [Violation("parallelism.ep", sentence)]
         return []

@@ -215,6 +215,16 @@ class FrontierPoint:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SolvedBy:
+    """Which algorithm, type of cell and device solved a plan, and why."""
+
+    algorithm: str
+    cells: str = ""
+    device: str = "cpu"
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
     """What to save and what to recompute, with its certificate."""
 
@@ -238,6 +248,7 @@ class Plan:
     basis: Basis = Basis.UNSPECIFIED
     frontier: tuple[FrontierPoint, ...] = ()
     assumptions: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
     ignored_inputs: tuple[str, ...] = ()
     not_modelled: tuple[str, ...] = ()
     request_digest: str = ""
@@ -245,3 +256,4 @@ class Plan:
     reason: str = ""
     certificate: Certificate | None = None
     what_ifs: tuple[PlanWhatIfAnswer, ...] = ()
+    solved_by: SolvedBy | None = None

@@ -9,13 +9,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, Unpack
 
 from haversack import checks, spelling, strict_json
+from haversack.documents import json_of
 from haversack.errors import InvalidRequestError, Violation
 from haversack.estimate import EstimateRequest, WhatIf
 from haversack.keywords import RunOptions, VerifyOptions
 from haversack.plan import Candidates, Plan, PlanRequest, RecomputeCandidates
+from haversack.questions import EstimateQuestion, OutOfMemory
 from haversack.reading import refuse
-from haversack.run import BlockAction, WorkloadReference
-from haversack.run_fields import json_of, run_fields
+from haversack.run import BlockAction, Measurement, WorkloadReference
+from haversack.run_fields import run_fields
 from haversack.verify import Facet, VerifyLimits, VerifyPlan, VerifyRequest, VerifySchedule
 
 Columns = Mapping[str, Any]
@@ -27,7 +29,7 @@ _VARIED = [
     for keyword in RunOptions.__annotations__
     if keyword
     not in (
-        "model", "units", "parameter_count", "state_bytes",
+        "model", "configs", "launch", "units", "parameter_count", "state_bytes",
         "kernel_profile", "budget", "budget_kind",
     )
 ]  # fmt: skip
@@ -37,18 +39,35 @@ def estimate_request(
     *,
     what_ifs: Sequence[WhatIf | Mapping[str, Any]] = (),
     actions: Sequence[BlockAction] = (),
+    questions: Sequence[EstimateQuestion | str] = (),
+    measurements: Sequence[Measurement | Mapping[str, Any]] = (),
+    oom: OutOfMemory | str | None = None,
     **run: Unpack[RunOptions],
 ) -> EstimateRequest:
     """Build the request for an estimate.
 
     A variation of ``what_ifs`` is a mapping with a ``name`` and the keywords that it changes.
-    ``actions`` are a plan's, to see what the planned run needs.
+    ``actions`` are a plan's, to see what the planned run needs. ``questions`` are names such as
+    "max-seq"; ``measurements`` mappings such as {"phase": "step 2 backward", "allocated_bytes":
+    "71GiB"}; ``oom`` is the line of an out-of-memory error.
     """
     _refuse_unknown("estimate_request", run, RunOptions)
     fields = run_fields(run, actions=spelling.sequence(actions, "training.actions"))
     listed = spelling.sequence(what_ifs, "what_ifs")
     variations = [_what_if(f"what_ifs[{place}]", given) for place, given in enumerate(listed)]
-    return EstimateRequest(**fields, what_ifs=tuple(variations))
+    return EstimateRequest(
+        **fields,
+        what_ifs=tuple(variations),
+        questions=tuple(
+            spelling.named(EstimateQuestion, question, f"questions[{place}]")
+            for place, question in enumerate(spelling.sequence(questions, "questions"))
+        ),
+        measurements=tuple(
+            _measurement(f"measurements[{place}]", given)
+            for place, given in enumerate(spelling.sequence(measurements, "measurements"))
+        ),
+        oom=_out_of_memory(oom),
+    )
 
 
 def plan_request(
@@ -111,14 +130,39 @@ def _what_if(path: str, given: WhatIf | Mapping[str, Any]) -> WhatIf:
     try:
         parts = run_fields(run)
     except InvalidRequestError as wrong:
-        placed = [Violation(f"{path}.{each.field}", each.description) for each in wrong.violations]
-        raise InvalidRequestError(violations=placed) from wrong
+        raise InvalidRequestError(violations=_placed(path, wrong)) from wrong
     return WhatIf(
         name=name,
         training=_unless_empty(parts["training"]),
         parallelism=_unless_empty(parts["parallelism"]),
         device=_unless_empty(parts["device"]),
     )
+
+
+def _measurement(path: str, given: Measurement | Mapping[str, Any]) -> Measurement:
+    if isinstance(given, Measurement):
+        return given
+    sizes = ("allocated_bytes", "reserved_bytes")
+    example = '{"phase": "step 2 backward", "allocated_bytes": "71GiB"}'
+    table = spelling.table(
+        given, path, others=("phase", "rank", "tokens_per_s", *sizes), example=example
+    )
+    table |= {name: spelling.size(table[name], f"{path}.{name}") for name in sizes if name in table}
+    table |= {name: checks.plain(table[name]) for name in ("rank",) if name in table}
+    try:
+        return Measurement(**table)
+    except InvalidRequestError as wrong:
+        raise InvalidRequestError(violations=_placed(path, wrong)) from wrong
+
+
+def _out_of_memory(given: OutOfMemory | str | None) -> OutOfMemory | None:
+    if given is None or isinstance(given, OutOfMemory):
+        return given
+    return OutOfMemory(text=spelling.text(given, "oom.text"))
+
+
+def _placed(path: str, wrong: InvalidRequestError) -> list[Violation]:
+    return [Violation(f"{path}.{each.field}", each.description) for each in wrong.violations]
 
 
 def _unless_empty(part: Part) -> Part | None:

@@ -13,6 +13,7 @@ from haversack.parallelism import Parallelism
 from haversack.profile import Profile
 
 LARGEST_DOCUMENT = 2**20  # bytes
+MOST_DOCUMENTS = 16
 MOST_UNITS = 10_000  # each has moments of its own in the answer
 
 
@@ -32,6 +33,7 @@ class Precision(enum.IntEnum):
     FP32_BF16_COMPUTE = 2
     FP32 = 3
     BF16 = 4
+    BF16_FP32_GRADIENT = 5
 
 
 class Optimizer(enum.IntEnum):
@@ -50,6 +52,7 @@ class Attention(enum.IntEnum):
     UNSPECIFIED = 0
     FLASH = 1
     EAGER = 2
+    UNKNOWN = 3
 
 
 class Recompute(enum.IntEnum):
@@ -59,6 +62,64 @@ class Recompute(enum.IntEnum):
     NONE = 1
     FULL = 2
     SELECTIVE = 3
+
+
+class RecomputeModule(enum.IntEnum):
+    """A part of a layer that selective recomputation runs again."""
+
+    UNSPECIFIED = 0
+    CORE_ATTENTION = 1
+    MLP = 2
+    LAYER_NORM = 3
+    MOE_ACTIVATION = 4
+    MOE = 5
+    LATENT_EXPANSION = 6
+
+
+class RecomputeMethod(enum.IntEnum):
+    """Which layers full recomputation runs again."""
+
+    UNSPECIFIED = 0
+    UNIFORM = 1
+    BLOCK = 2
+
+
+class Loss(enum.IntEnum):
+    """How the loss is made of the last hidden states."""
+
+    UNSPECIFIED = 0
+    PLAIN = 1
+    FP32 = 2
+    FP32_IN_PLACE = 3
+    IN_PLACE = 4
+    CHUNKED = 5
+    FUSED_LINEAR = 6
+
+
+class NumberType(enum.IntEnum):
+    """A type of floating-point numbers."""
+
+    UNSPECIFIED = 0
+    FP32 = 1
+    BF16 = 2
+    FP16 = 3
+
+
+class OptimizerKernel(enum.IntEnum):
+    """How an optimizer updates its tensors, as far as temporaries go."""
+
+    UNSPECIFIED = 0
+    FUSED = 1
+    FOREACH = 2
+    FOR_LOOP = 3
+
+
+class StateDict(enum.IntEnum):
+    """What a training checkpoint, a file, holds."""
+
+    UNSPECIFIED = 0
+    SHARDED = 1
+    FULL = 2
 
 
 class Occasion(enum.IntEnum):
@@ -81,6 +142,14 @@ class DocumentFormat(enum.IntEnum):
     TORCHTITAN_JSON = 5
     MEGATRON_ARGUMENTS = 6
     HF_TRAINING_ARGUMENTS = 7
+
+
+# Formats whose text describes a model; the others hold settings only.
+_OF_A_MODEL = (
+    DocumentFormat.UNSPECIFIED,
+    DocumentFormat.HF_CONFIG,
+    DocumentFormat.MEGATRON_ARGUMENTS,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,12 +194,26 @@ class Training:
     actions: tuple[BlockAction, ...] = ()
     no_sync: bool | None = None
     occasions: tuple[Occasion, ...] = ()
+    recompute_modules: tuple[RecomputeModule, ...] = ()
+    recompute_method: RecomputeMethod = RecomputeMethod.UNSPECIFIED
+    recompute_layers: int | None = None
+    loss: Loss = Loss.UNSPECIFIED
+    loss_chunks: int | None = None
+    loss_parallel: bool | None = None
+    reduce_type: NumberType = NumberType.UNSPECIFIED
+    optimizer_kernel: OptimizerKernel = OptimizerKernel.UNSPECIFIED
+    state_dict: StateDict = StateDict.UNSPECIFIED
+    target_seq: int | None = None
 
     def __post_init__(self) -> None:
         found: list[Violation] = []
-        for name in ("microbatch", "seq", "accumulation"):
+        sizes = ("microbatch", "seq", "target_seq", "accumulation")
+        for name in (*sizes, "recompute_layers", "loss_chunks"):
             path = f"training.{name}"
             found += checks.optional_integer(path, getattr(self, name), least=1, most=2**31)
+        if RecomputeModule.UNSPECIFIED in self.recompute_modules:
+            known = ", ".join(each.name for each in RecomputeModule if each)
+            found.append(Violation("training.recompute_modules", f"say which: one of {known}"))
         if self.actions and self.recompute is not Recompute.UNSPECIFIED:
             sentence = "give recompute or actions, not both: actions name every block's option"
             found.append(Violation("training.actions", sentence))
@@ -204,6 +287,29 @@ class Measurement:
     reserved_bytes: int | None = None
     tokens_per_s: float | None = None
 
+    def __post_init__(self) -> None:
+        found = checks.integer("rank", self.rank, most=2**24)
+        for name in ("allocated_bytes", "reserved_bytes"):
+            found += checks.optional_integer(name, getattr(self, name), least=1, most=2**60)
+        check(found or _measured_violations(self))
+
+
+def _measured_violations(given: Measurement) -> list[Violation]:
+    """Check what one figure says of another, and that there is one."""
+    allocated, reserved, rate = given.allocated_bytes, given.reserved_bytes, given.tokens_per_s
+    if allocated is None and reserved is None and rate is None:
+        sentence = "nothing was measured; give allocated_bytes, reserved_bytes or tokens_per_s"
+        return [Violation("allocated_bytes", sentence)]
+    if allocated is not None and reserved is not None and reserved < allocated:
+        sentence = (
+            f"{reserved} bytes are less than the {allocated} of live tensors, which the allocator "
+            "holds too; give the peaks of one run"
+        )
+        return [Violation("reserved_bytes", sentence)]
+    if rate is not None and not 0 < rate < float("inf"):
+        return [Violation("tokens_per_s", f"{rate} is no rate; give a number above 0")]
+    return []
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Advice:
@@ -231,15 +337,21 @@ class TrainingRun:
     budget: Budget | None = None
 
     def subjects(self) -> dict[str, bool]:
-        """Which subjects are set, by the name of their field."""
-        return {
+        """Which subjects are set, by the name of their field.
+
+        Documents that only hold settings stand beside any subject; they are the subject where
+        there is no other, so that the error names the model as what is missing.
+        """
+        others = {
             "state_bytes": self.state_bytes is not None,
             "parameter_count": self.parameter_count is not None,
             "units": bool(self.units),
-            "documents": bool(self.documents),
+            "documents": any(each.format in _OF_A_MODEL for each in self.documents),
             "profile": self.profile is not None,
             "workload": self.workload is not None,
         }
+        alone = bool(self.documents) and not any(others.values())
+        return others | {"documents": others["documents"] or alone}
 
     def violations(self) -> list[Violation]:
         """Check the subject: one is set, and its figures are in range."""
@@ -251,6 +363,10 @@ class TrainingRun:
         for index, unit in enumerate(self.units):
             path = f"units[{index}].parameter_count"
             found += checks.integer(path, unit.parameter_count, most=2**50)
+        if len(self.documents) > MOST_DOCUMENTS:
+            count = len(self.documents)
+            sentence = f"{count} files are too many; at most {MOST_DOCUMENTS} are read"
+            return [*found, Violation("documents", sentence)]
         for index, document in enumerate(self.documents):
             found += _document_violations(f"documents[{index}]", document)
         return found

@@ -5,26 +5,23 @@ ranges and combinations, which the nouns check, nor of what a model's file means
 reads.
 """
 
-import json
-from collections.abc import Callable, Mapping
-from os import PathLike
-from pathlib import Path
+import re
+from collections.abc import Callable
 from typing import Any
 
-from haversack import checks, reading, spelling, units
+from haversack import checks, spelling, units
+from haversack.documents import documents_of
 from haversack.errors import InvalidRequestError, Violation, check
 from haversack.keywords import RunOptions
 from haversack.parallelism import Parallelism, Sharding
 from haversack.reading import refuse
 from haversack.run import (
-    LARGEST_DOCUMENT,
     Attention,
     BlockAction,
     Budget,
     BytesKind,
     Device,
-    Document,
-    DocumentFormat,
+    Loss,
     Optimizer,
     Precision,
     Recompute,
@@ -33,7 +30,7 @@ from haversack.run import (
     Unit,
 )
 
-_WHICH_MODEL = "give a Hugging Face config.json or its folder (nothing is downloaded)"
+_COUNTED = re.compile(r"(?P<count>[1-9]\d{0,6})\s*[xX*]\s*(?P<name>.*)")
 _ONE_UNIT = '{"name": "a", "parameter_count": 1000}'
 
 
@@ -42,10 +39,10 @@ def run_fields(run: RunOptions, actions: tuple[BlockAction, ...] = ()) -> dict[s
     parts: dict[str, Callable[[RunOptions], object]] = {
         "state_bytes": _state_bytes,
         "units": _units,
-        "documents": _documents,
+        "documents": documents_of,
         "training": lambda run: _training(run, actions),
         "parallelism": _parallelism,
-        "device": lambda run: Device(memory_bytes=_device_memory(run)),
+        "device": _device,
         "kernel_profile": lambda run: spelling.text(
             run.get("kernel_profile", ""), "kernel_profile"
         ),
@@ -62,20 +59,33 @@ def run_fields(run: RunOptions, actions: tuple[BlockAction, ...] = ()) -> dict[s
     return fields
 
 
-def _documents(run: RunOptions) -> tuple[Document, ...]:
-    model = run.get("model")
-    if model is None:
-        return ()
-    field = "documents[0].text"
-    if isinstance(model, Mapping):
-        name, text = "config.json", json_of(model, field)
-    else:
-        path = _model_path(model, field)
-        name = path.name
-        text = reading.read_text(
-            path, field=field, most_bytes=LARGEST_DOCUMENT, wanted=_WHICH_MODEL
+def _device(run: RunOptions) -> Device:
+    return Device(name=_counted_device(run)[1], memory_bytes=_device_memory(run))
+
+
+def _counted_device(run: RunOptions) -> tuple[int | None, str]:
+    """Part "8xh100-80gb" into a number of devices and a name; a name alone has none."""
+    field = "device.name"
+    given = run.get("device")
+    if given is None:
+        return None, ""
+    text = spelling.text(given, field).strip()
+    counted = _COUNTED.fullmatch(text)
+    name = counted["name"] if counted else text
+    if not name:
+        refuse("the name is empty; give one such as h100-80gb, or 8xh100-80gb", field)
+    return (int(counted["count"]), name) if counted else (None, name)
+
+
+def _gpus(run: RunOptions) -> Any:
+    """Take the number of ranks, as such or in front of the device."""
+    gpus, counted = _whole(run, "gpus"), _counted_device(run)[0]
+    if gpus is not None and counted is not None and gpus != counted:
+        refuse(
+            f"{checks.shortly(gpus)} ranks, but {counted} devices; make them agree",
+            "parallelism.world_size",
         )
-    return (Document(format=DocumentFormat.HF_CONFIG, name=name, text=text),)
+    return counted if gpus is None else gpus
 
 
 def _device_memory(run: RunOptions) -> int | None:
@@ -85,19 +95,6 @@ def _device_memory(run: RunOptions) -> int | None:
     if size is not None and 0 < size < units.MIB:
         refuse(f"{size} bytes are no device's memory; write 80GiB for gibibytes", field)
     return size
-
-
-def _model_path(model: object, field: str) -> Path:
-    """Find the file: a folder's config.json, or the path as it is."""
-    if not isinstance(model, str | PathLike):
-        refuse(f"{type(model).__name__} is no path; {_WHICH_MODEL}", field)
-    if not str(model):
-        refuse(f"the path is empty; {_WHICH_MODEL}", field)
-    try:
-        path = Path(model)
-        return path / "config.json" if path.is_dir() else path
-    except (OSError, TypeError) as wrong:  # longer than the system takes, or a path of bytes
-        refuse(f"not a path: {getattr(wrong, 'strerror', None) or wrong}; {_WHICH_MODEL}", field)
 
 
 def _units(run: RunOptions) -> tuple[Unit, ...]:
@@ -148,23 +145,27 @@ def _training(run: RunOptions, actions: tuple[BlockAction, ...] = ()) -> Trainin
     return Training(
         microbatch=_whole(run, "microbatch"),
         seq=_whole(run, "seq"),
+        target_seq=_whole(run, "target_seq"),
         accumulation=_whole(run, "accumulation"),
         precision=spelling.named(Precision, run.get("precision"), "training.precision"),
         optimizer=spelling.named(Optimizer, run.get("optimizer"), "training.optimizer"),
         attention=spelling.named(Attention, run.get("attention"), "training.attention"),
         recompute=spelling.named(Recompute, run.get("recompute"), "training.recompute"),
+        loss=spelling.named(Loss, run.get("loss"), "training.loss"),
         actions=actions,
     )
 
 
 def _parallelism(run: RunOptions) -> Parallelism:
     return Parallelism(
-        world_size=_whole(run, "gpus"),
+        world_size=_gpus(run),
         dp_replicate=_whole(run, "dp_replicate"),
         tp=_whole(run, "tp"),
         pp=_whole(run, "pp"),
         cp=_whole(run, "cp"),
         ep=_whole(run, "ep"),
+        virtual_stages=_whole(run, "virtual_stages"),
+        expert_tp=_whole(run, "expert_tp"),
         sequence_parallel=_sequence_parallel(run),
         sharding=_sharding(run),
         prefetch_units=_whole(run, "prefetch_units"),
@@ -203,11 +204,3 @@ def _budget(run: RunOptions) -> Budget | None:
         return given
     size_bytes = spelling.size(given, "budget.bytes")
     return None if size_bytes is None else Budget(bytes=size_bytes, kind=kind)
-
-
-def json_of(value: Mapping[str, Any], field: str) -> str:
-    """Write a mapping as JSON, or say why it cannot be."""
-    try:
-        return json.dumps(dict(value), allow_nan=False)
-    except (TypeError, ValueError, RecursionError) as wrong:
-        refuse(f"it cannot be written as JSON: {wrong}; give plain values", field)

@@ -10,11 +10,15 @@ written and that nobody else can write, as each folder above it:
     haversack-UID in the folder for temporary files
     none: kernels are compiled at every start
 
+In it is a folder for each version of this package and of numba: numba looks at the file of a
+kernel alone to tell whether its code is still right, and a kernel holds the code of what it calls.
+
 Only our own kernels are kept there: numba is told for the moment of each decoration, so code of
 others in the process stays where it was. Loads numba when the first kernel is decorated.
 """
 
 import functools
+import logging
 import os
 import stat
 import tempfile
@@ -22,6 +26,10 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import haversack_kernels
+
+log = logging.getLogger(__name__)
 
 _PACKAGE = "haversack_kernels"
 _dispatchers: list[Any] = []
@@ -57,8 +65,10 @@ class _Clock:
         if not event.data["dispatcher"].py_func.__module__.startswith(_PACKAGE):
             return
         if event.is_start:
-            self._started_at = self._started_at if self._depth else time.perf_counter()
+            if not self._depth:
+                self._started_at = time.perf_counter()
             self._depth += 1
+            _say_once()
             return
         self._depth -= 1
         if not self._depth:
@@ -89,11 +99,14 @@ def njit(function: Callable[..., Any], signatures: Any = None, **options: Any) -
 @functools.cache
 def place() -> Place:
     """Look for the folder, once in a process; makes it if it is not there."""
+    import numba
+
     passed_over: list[str] = []
+    versions = f"{haversack_kernels.__version__}-numba-{numba.__version__}"
     for folder in _candidates():
-        reason = _reason_against(folder)
+        reason = _reason_against(folder) or _reason_against(folder / versions)
         if reason is None:
-            return Place(folder, tuple(passed_over))
+            return Place(folder / versions, tuple(passed_over))
         passed_over.append(reason)
     return Place(None, tuple(passed_over))
 
@@ -114,6 +127,13 @@ def report() -> Report:
         directory=None if directory is None else str(directory),
         passed_over=passed_over,
     )
+
+
+@functools.cache
+def _say_once() -> None:
+    kept = place().directory
+    after = "at every start, for no folder can keep them" if kept is None else "once"
+    log.info("compiles its kernels, %s; that takes up to a minute", after)
 
 
 @functools.cache

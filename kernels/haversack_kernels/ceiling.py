@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haversack_kernels import ceiling_flight, ceiling_frontier, ceiling_search, sweep
+from haversack_kernels import ceiling_budgets, sweep
 from haversack_kernels._jit import (
     MAX_INT64,
     MOST_STATES,
@@ -28,26 +28,25 @@ from haversack_kernels._jit import (
     natural,
     signals,
 )
+from haversack_kernels.ceiling_choice import Choice, searched
 from haversack_kernels.columns import MAX_BYTES, Columns, checked, sum_of_largest
 from haversack_kernels.errors import SolveCancelled
 
+__all__ = [
+    "DEFAULT_STATE_LIMIT",
+    "Choice",
+    "Floor",
+    "Peak",
+    "evaluate",
+    "floor",
+    "frontier",
+    "solve",
+    "solve_table",
+    "table",
+]
+
 DEFAULT_STATE_LIMIT = 1 << 24
 """States looked at before the search settles for a bound: about 0.2 s and at most 0.3 GB."""
-
-
-class Choice(NamedTuple):
-    """Say which option every block takes, what they cost together, and how sure that is.
-
-    ``options`` has shape ``(blocks,)``: rows of the option columns. ``proven`` means that ``extra``
-    is the least; else the least lies between ``lower_bound`` and ``extra``. That no plan is
-    ``feasible`` is always proven; then ``options`` are -1, ``extra`` and ``lower_bound`` 0.
-    """
-
-    options: Int64
-    extra: int
-    lower_bound: int
-    proven: bool
-    feasible: bool
 
 
 class Peak(NamedTuple):
@@ -117,23 +116,7 @@ def _within_reach(capacity: Int64) -> Int64:
 
 def solve_table(options: sweep.Table, in_flight: int, state_limit: int, stop: Signals) -> Choice:
     """Choose as ``solve`` does, of options whose ceilings are known."""
-    blocks, limit = options.offsets.size - 1, min(state_limit, MOST_STATES)
-    if stop.cancel[0]:
-        raise SolveCancelled(0)
-    if blocks == 0:
-        return Choice(np.zeros(0, np.int64), 0, 0, proven=True, feasible=True)
-    if in_flight == 1:
-        found = ceiling_search.search(options, limit, stop)
-    else:
-        found = ceiling_flight.search(options, in_flight - 1, limit, stop)
-    if found is None:
-        return _infeasible(blocks)
-    proven = found.lower_bound == found.extra
-    return Choice(found.plan, found.extra, found.lower_bound, proven, feasible=True)
-
-
-def _infeasible(blocks: int) -> Choice:
-    return Choice(np.full(blocks, -1), 0, 0, proven=True, feasible=False)
+    return searched(options, in_flight, state_limit, stop)[0]
 
 
 def frontier(
@@ -152,58 +135,20 @@ def frontier(
 ) -> tuple[Choice, ...]:
     """Choose options for every budget, each as ``solve`` would for ``budget - base``.
 
-    All at once in one sweep if its lists stay within ``state_limit``, else one after the other
-    with a share of it each; a larger budget never gets a plan of more extra.
+    All at once in one sweep where its lists stay short, else one after the other with a share of
+    the states left each, and with what is left then once more where that proved nothing. A larger
+    budget never gets a plan of more extra.
     """
     chain, stop = checked(offsets, retained, forward_peak, backward_peak), signals(cancel, steps)
     extra = chain.per_option("extra", natural("extra", extra))
     sum_of_largest("extra", extra, chain.offsets, MAX_INT64)
     need = np.maximum(*chain.needs(forward_base, backward_base))
-    limit, wanted = min(state_limit, MOST_STATES), [_clipped(budget) for budget in budgets]
+    needs = sweep.Table(chain.offsets, chain.retained, extra, need)
+    # A budget beyond two MAX_BYTES allows or forbids everything, and so does the nearest within.
+    wanted = [max(-2 * MAX_BYTES, min(budget, 2 * MAX_BYTES)) for budget in budgets]
     if not wanted:
         return ()
-    columns = ceiling_frontier.Chain(chain.offsets, chain.retained, extra, need)
-    found = ceiling_frontier.frontier(columns, max(wanted), limit, stop)
-    if found.status == sweep.CANCELLED:
-        raise SolveCancelled(found.states)
-    if found.status == sweep.STOPPED:
-        needs = sweep.Table(chain.offsets, chain.retained, extra, need)
-        return _one_by_one(needs, wanted, limit // len(wanted), stop)
-    return tuple(_at(found, budget, chain.blocks) for budget in wanted)
-
-
-def _clipped(budget: int) -> int:
-    return max(-2 * MAX_BYTES, min(budget, 2 * MAX_BYTES))
-
-
-def _at(found: ceiling_frontier.Frontier, budget: int, blocks: int) -> Choice:
-    """Return the cheapest plan whose peak is within the budget."""
-    within = int(np.searchsorted(found.peak, budget, "right"))
-    if within == 0:
-        return _infeasible(blocks)
-    plan = ceiling_frontier.plan_at(found.trail, found.node[within - 1], blocks)
-    extra = int(found.extra[within - 1])
-    return Choice(plan, extra, extra, proven=True, feasible=True)
-
-
-def _one_by_one(
-    needs: sweep.Table, budgets: list[int], state_limit: int, stop: Signals
-) -> tuple[Choice, ...]:
-    """Solve for each budget; a plan holds for larger budgets too, and a bound for smaller ones."""
-    solved: dict[int, Choice] = {}
-    best, bound = None, 0
-    for budget in sorted(set(budgets)):
-        choice = solve_table(needs._replace(ceiling=budget - needs.ceiling), 1, state_limit, stop)
-        if best is not None and best.extra < choice.extra:
-            choice = best._replace(lower_bound=choice.lower_bound)
-        solved[budget] = choice
-        best = choice if choice.feasible else None
-    for budget in sorted(solved, reverse=True):
-        choice = solved[budget]
-        if choice.feasible:
-            bound = max(bound, choice.lower_bound)
-            solved[budget] = choice._replace(lower_bound=bound, proven=bound == choice.extra)
-    return tuple(solved[budget] for budget in budgets)
+    return ceiling_budgets.choose(needs, wanted, min(state_limit, MOST_STATES), stop)
 
 
 def floor(

@@ -7,80 +7,39 @@ bytes. Where a dense DP over bytes would take too long or too much memory, the c
 states that it may have, and a dense DP in a coarser unit follows only if rounding costs less than
 the gap that is left.
 
-Devices are what is handed in: a device is its speed, its memory and how to solve on it. Knows
-nothing of requests.
+Devices are what is handed in: what a dense DP costs there, and how to solve on it. One that fails
+is left out, and the others solve. Knows nothing of requests or of processes.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from haversack_kernels import ceiling, dense, knapsack, prices, slots
+from haversack_kernels import ceiling, knapsack, prices, slots
 from haversack_kernels._jit import MAX_INT64, CancelFlag, Int64, signals, total
-from haversack_kernels.arena import ArenaLimitError
-from haversack_kernels.columns import checked
+from haversack_kernels.columns import checked, sum_of_largest
 from haversack_kernels.dense_rows import cell_type
-from haversack_kernels.dispatch_cost import (
-    CANDIDATE_NS,
-    CORE_NS,
-    SHARE,
-    SOLVE_NS,
-    STATE_NS,
-    cell_ns,
-    dense_cells,
-)
+from haversack_kernels.devices import CPU, Device, Offer, cheapest, cpu
+from haversack_kernels.dispatch_cost import CORE_NS, SHARE, STATE_NS, Work, dense_cells
+from haversack_kernels.errors import DeviceFailedError
 from haversack_kernels.knapsack import Problem, Selection
 from haversack_kernels.sweep import Table
 
+__all__ = [
+    "CPU",
+    "Device",
+    "Explanation",
+    "cpu",
+    "explain_knapsack",
+    "solve_ceiling",
+    "solve_knapsack",
+]
+
 MOST_DENSE_NS = 3e9
 
-MEBIBYTE = 1 << 20
-
-
-class Device(NamedTuple):
-    """Describe where dense DPs run, what they take, and the bytes of memory there are.
-
-    ``cell_ns`` gives the nanoseconds of a cell of a type ("int32", ...) in a row of so many.
-    ``one`` is called as ``one(sizes, gains, capacity, unit=unit, cancel=cancel)`` and gives what
-    ``dense.solve_one`` gives, ``chain`` as ``chain(table, slots=slots, cancel=cancel)`` and gives
-    what ``slots.solve_one`` gives. Of several devices the one that takes least time is used, its
-    ``solve_ns`` included; a device that fails has to solve elsewhere by itself.
-    """
-
-    name: str
-    cell_ns: Callable[[str, int], float]
-    solve_ns: float
-    memory_bytes: int
-    one: Callable[..., dense.Chosen]
-    chain: Callable[..., tuple[Int64, int] | None]
-
-
-def cpu(memory_bytes: int = dense.DEFAULT_ARENA_LIMIT_BYTES) -> Device:
-    """Return the CPU, with so many bytes for a solve."""
-
-    def one(sizes: Int64, gains: Int64, capacity: int, **options: Any) -> dense.Chosen:
-        try:
-            return dense.solve_one(
-                sizes, gains, capacity, arena_limit_bytes=memory_bytes, **options
-            )
-        except ArenaLimitError:  # all decisions take too much: keep 1 MiB of them
-            return dense.solve_one(
-                sizes,
-                gains,
-                capacity,
-                memory="hirschberg",
-                arena_limit_bytes=memory_bytes,
-                **options,
-            )
-
-    def chain(table: Table, **options: Any) -> tuple[Int64, int] | None:
-        return slots.solve_one(table, arena_limit_bytes=memory_bytes, **options)
-
-    return Device("cpu", cell_ns, SOLVE_NS, memory_bytes, one, chain)
-
-
-CPU = cpu()
+LEAST_STATES = 3 << 13
+"""What the core may look at before any dense solve: most of what the smallest one takes."""
 
 
 class Explanation(NamedTuple):
@@ -92,17 +51,37 @@ class Explanation(NamedTuple):
     reason: str
 
 
-class _Dense(NamedTuple):
-    """Hold a way to solve by a dense DP, and what it costs."""
+class _Question(NamedTuple):
+    """Hold what was asked of ``solve_knapsack``."""
 
-    device: Device
+    sizes: Int64
+    gains: Int64
+    capacity: int
+    state_limit: int
+    devices: Sequence[Device]
+    cancel: CancelFlag | None
+
+
+class _Dense(NamedTuple):
+    """Hold a way to solve by a dense DP."""
+
+    offer: Offer
     cells: str
     unit: int
-    ns: float
+
+    @property
+    def device(self) -> Device:
+        """Return where it would run."""
+        return self.offer.device
+
+    @property
+    def ns(self) -> float:
+        """Return what it would take."""
+        return self.offer.ns
 
     def __str__(self) -> str:
         unit = "" if self.unit == 1 else f" in units of {self.unit}"
-        return f"{self.cells} cells on {self.device.name}{unit}, {self.ns / 1e6:.1f} ms"
+        return f"{self.cells} cells on {self.device.name}{unit}, {self.offer}"
 
 
 def solve_knapsack(
@@ -120,7 +99,8 @@ def solve_knapsack(
     """
     problem, stop = knapsack.reduced(sizes, gains, capacity), signals(cancel)
     if isinstance(problem, Selection):
-        return problem, Explanation("core", "", "", "all candidates fit")
+        return problem, _by_core("all candidates fit")
+    asked = _Question(sizes, gains, capacity, state_limit, devices, cancel)
     exact: list[_Dense | None] = []  # one, once the core asks for it
 
     def allowance() -> int:
@@ -128,36 +108,77 @@ def solve_knapsack(
         return state_limit if exact[0] is None else _states(exact[0])
 
     selection = knapsack.search(problem, state_limit, stop, allowance)
-    if selection.proven or not exact:
-        return selection, Explanation("core", "", "", "a quick look was allowed")
+    if not exact:
+        proven = "proven by bounds" if selection.proven else "a quick look was allowed"
+        return selection, _by_core(proven)
+    if selection.proven:
+        return selection, _by_core(_within(exact[0], state_limit))
     if exact[0] is None:
-        return _closer(sizes, gains, capacity, problem, selection, state_limit, devices, cancel)
-    chosen = exact[0].device.one(sizes, gains, capacity, unit=1, cancel=cancel)
-    return Selection(chosen.mask, chosen.gain, chosen.gain, True), _handed_over(exact[0])
+        return _closer(asked, problem, selection)
+    return _densely(asked, exact[0])
 
 
 def explain_knapsack(
-    sizes: Int64, gains: Int64, capacity: int, *, devices: Sequence[Device] = (CPU,)
+    sizes: Int64,
+    gains: Int64,
+    capacity: int,
+    *,
+    state_limit: int = knapsack.DEFAULT_STATE_LIMIT,
+    devices: Sequence[Device] = (CPU,),
 ) -> Explanation:
     """Say what ``solve_knapsack`` would do, without solving."""
     problem = knapsack.reduced(sizes, gains, capacity)
     if isinstance(problem, Selection):
-        return Explanation("core", "", "", "all candidates fit")
+        return _by_core("all candidates fit")
     exact = _cheapest(problem, sizes.size, devices, 1)
     if exact is None:
-        reason = "a dense DP over all sizes would take too long or too much memory"
-        return Explanation("core", "", "", reason)
-    return _handed_over(exact)
+        return _by_core("a dense DP over all sizes would take too long or too much memory")
+    return _handed_over(exact, state_limit)
+
+
+def _by_core(reason: str) -> Explanation:
+    return Explanation("core", "", "cpu", reason)
 
 
 def _states(exact: _Dense) -> int:
     """Return how many states the core may look at before the dense solve is the better bet."""
-    return max(int((SHARE * exact.ns - CORE_NS) / STATE_NS), 0)
+    return max(int((SHARE * exact.ns - CORE_NS) / STATE_NS), LEAST_STATES)
 
 
-def _handed_over(exact: _Dense) -> Explanation:
-    reason = f"the core may look at {_states(exact)} states, then come {exact}"
+def _within(exact: _Dense | None, state_limit: int) -> str:
+    if exact is None:
+        return "proven by the search; no dense DP would do in time and memory"
+    states = min(_states(exact), state_limit)
+    return f"proven by the search, within the {states} states that {exact}, is worth"
+
+
+def _handed_over(exact: _Dense, state_limit: int) -> Explanation:
+    states = min(_states(exact), state_limit)
+    reason = f"the core may look at {states} states, then come {exact}"
     return Explanation("core, then dense", exact.cells, exact.device.name, reason)
+
+
+def _densely(asked: _Question, way: _Dense) -> tuple[Selection, Explanation]:
+    """Solve by this dense DP; if its device fails, from the start on the others."""
+    sizes, gains, capacity, state_limit, devices, cancel = asked
+    try:
+        chosen = way.device.one(sizes, gains, capacity, unit=1, cancel=cancel)
+    except DeviceFailedError as failed:
+        left = _others(devices, way.device)
+        selection, why = solve_knapsack(
+            sizes, gains, capacity, state_limit=state_limit, devices=left, cancel=cancel
+        )
+        return selection, _after(way.device, failed, why)
+    selection = Selection(chosen.mask, chosen.gain, chosen.gain, proven=True)
+    return selection, _handed_over(way, state_limit)
+
+
+def _others(devices: Sequence[Device], device: Device) -> tuple[Device, ...]:
+    return tuple(each for each in devices if each is not device)
+
+
+def _after(device: Device, failed: DeviceFailedError, why: Explanation) -> Explanation:
+    return why._replace(reason=f"{device.name} failed ({failed}); {why.reason}")
 
 
 def _cheapest(
@@ -165,37 +186,37 @@ def _cheapest(
 ) -> _Dense | None:
     """Return the cheapest dense DP in this unit, if there is one in time and memory."""
     most = min(problem.gain_sum, MAX_INT64)
-    kind = np.dtype(cell_type(np.array([most])).dtype)
-    cells, row = dense_cells(problem) / unit, problem.capacity // unit
-    ways = []
-    for device in devices:
-        rows_bytes = 2 * row * kind.itemsize
-        halving = 1.0 if rows_bytes + cells / 8 <= device.memory_bytes else 2.0
-        ns = device.solve_ns + candidates * CANDIDATE_NS
-        ns += cells * device.cell_ns(kind.name, row) * halving
-        if rows_bytes + MEBIBYTE <= device.memory_bytes and ns <= MOST_DENSE_NS:
-            ways.append(_Dense(device, kind.name, unit * problem.runs.size_unit, ns))
-    return min(ways, key=lambda way: way.ns, default=None)
+    work = Work(
+        kind=np.dtype(cell_type(np.array([most])).dtype).name,
+        row=problem.capacity // unit,
+        cells=dense_cells(problem) / unit,
+        rows=candidates,
+        size_sum=float(problem.size.astype(np.float64) @ problem.copies) / unit,
+    )
+    offer = cheapest(devices, lambda device: device.one_ns(work))
+    if offer is None or offer.ns > MOST_DENSE_NS:
+        return None
+    return _Dense(offer, work.kind, unit * problem.runs.size_unit)
 
 
 def _closer(
-    sizes: Int64,
-    gains: Int64,
-    capacity: int,
-    problem: Problem,
-    selection: Selection,
-    state_limit: int,
-    devices: Sequence[Device],
-    cancel: CancelFlag | None,
+    asked: _Question, problem: Problem, selection: Selection
 ) -> tuple[Selection, Explanation]:
     """Try to come closer to the bound in a unit that costs no more than the core has."""
     gap = (selection.upper_bound - selection.gain) / max(selection.gain, 1)
-    reason = f"after {state_limit} states at most {gap:.1e} of the gain is missing"
-    unit = int(gap * problem.capacity / sizes.size / 2)  # rounding loses half the gap
-    way = _cheapest(problem, sizes.size, devices, unit) if unit > 1 else None
-    if way is None or way.ns > state_limit * STATE_NS:
-        return selection, Explanation("core", "", "", f"{reason}, less than rounding would lose")
-    chosen = way.device.one(sizes, gains, capacity, unit=way.unit, cancel=cancel)
+    reason = f"after {asked.state_limit} states at most {gap:.1e} of the gain is missing"
+    unit = int(gap * problem.capacity / asked.sizes.size / 2)  # rounding loses half the gap
+    way = _cheapest(problem, asked.sizes.size, asked.devices, unit) if unit > 1 else None
+    if way is None or way.ns > asked.state_limit * STATE_NS:
+        return selection, _by_core(f"{reason}, less than rounding would lose")
+    try:
+        chosen = way.device.one(
+            asked.sizes, asked.gains, asked.capacity, unit=way.unit, cancel=asked.cancel
+        )
+    except DeviceFailedError as failed:
+        rest = asked._replace(devices=_others(asked.devices, way.device))
+        selection, why = _closer(rest, problem, selection)
+        return selection, _after(way.device, failed, why)
     if chosen.gain > selection.gain:
         proven = chosen.gain == selection.upper_bound
         selection = Selection(chosen.mask, chosen.gain, selection.upper_bound, proven)
@@ -224,10 +245,17 @@ def solve_ceiling(
     chain = checked(offsets, retained, forward_peak, backward_peak, in_flight)
     table = ceiling.table(chain, extra, forward_capacity, backward_capacity, in_flight)
     choice = ceiling.solve_table(table, in_flight, state_limit, signals(cancel))
-    if choice.proven or in_flight > 1:
-        reason = "proven" if choice.proven else "several in flight: no dense DP counts them"
-        return choice, Explanation("lists", "", "", reason)
+    if choice.proven:
+        return choice, _by_lists("proven by bounds")
+    if in_flight > 1:
+        return choice, _by_lists("several in flight: no dense DP counts them")
+    if sum_of_largest("extra", table.extra, table.offsets, MAX_INT64) >= slots.MOST_EXTRA:
+        return choice, _by_lists("no cell of a dense DP holds extras that sum up to 2^62")
     return _closer_in_slots(table, choice, state_limit, devices, cancel)
+
+
+def _by_lists(reason: str) -> Explanation:
+    return Explanation("lists", "", "cpu", reason)
 
 
 def _closer_in_slots(
@@ -240,19 +268,29 @@ def _closer_in_slots(
     """Try slots so fine that rounding every block up costs less than the gap at the going price."""
     gap = choice.extra - choice.lower_bound
     reason = f"after {state_limit} states at most {gap / max(choice.extra, 1):.1e} could be spared"
-    price, blocks = float(prices.tuned(table).price.sum()), table.offsets.size - 1
-    span = min(int(table.ceiling.max()), total(table.retained))
-    count = int(span * blocks * price / gap) + 1  # a slot of each block costs the gap
-    device = min(devices, key=lambda device: device.cell_ns("int64", count))
-    most = int(min(state_limit * STATE_NS, MOST_DENSE_NS) / device.cell_ns("int64", count))
-    bits = 8 * device.memory_bytes // (table.retained.size + 128)
-    if count * table.retained.size > most or count > bits:
-        return choice, Explanation("lists", "", "", f"{reason}, less than rounding would cost")
-    found = device.chain(table, slots=count, cancel=cancel)
+    work = _in_slots(table, gap)
+    offer = cheapest(devices, lambda device: device.chain_ns(work))
+    if offer is None or offer.ns > min(state_limit * STATE_NS, MOST_DENSE_NS):
+        return choice, _by_lists(f"{reason}, less than rounding would cost")
+    device = offer.device
+    try:
+        found = device.chain(table, slots=work.row, cancel=cancel)
+    except DeviceFailedError as failed:
+        rest = _others(devices, device)
+        choice, why = _closer_in_slots(table, choice, state_limit, rest, cancel)
+        return choice, _after(device, failed, why)
     if found is not None and found[1] < choice.extra:
         choice = choice._replace(
             options=found[0], extra=found[1], proven=found[1] == choice.lower_bound
         )
-    return choice, Explanation(
-        "lists, then slots", "int64", device.name, f"{reason}; then {count} slots"
-    )
+    how = f"{reason}; then {work.row} slots on {device.name}, {offer}"
+    return choice, Explanation("lists, then slots", work.kind, device.name, how)
+
+
+def _in_slots(table: Table, gap: int) -> Work:
+    """Return a dense DP in which a slot of each block costs the gap."""
+    price, blocks = float(prices.tuned(table).price.sum()), table.offsets.size - 1
+    span = min(int(table.ceiling.max()), total(table.retained))
+    row = int(span * blocks * price / gap) + 1
+    kind = np.dtype(slots.cell_type(table.extra, table.offsets)).name
+    return Work(kind, row, float(row) * table.retained.size, rows=blocks, size_sum=0.0)

@@ -1,38 +1,114 @@
-"""What solves cost before they are run; measured on a Zen 4 core, and the machine's own business.
+"""What solves cost before they are run: measured figures, each with the machine and the run.
 
-Only ratios matter: a state of the core against a cell of the dense DP. Knows how many cells the
-dense DP sweeps for one capacity (``haversack_kernels.dense_halves``), to a few percent.
+Only ratios matter: a state of a search against a cell of a dense DP, and one device against
+another. Knows how many cells the dense DP sweeps for one capacity
+(``haversack_kernels.dense_halves``), to a few percent. Knows no device's memory.
 """
+
+from math import sqrt
+from typing import NamedTuple
 
 import numpy as np
 
 from haversack_kernels._jit import Int64, jit
 from haversack_kernels.knapsack import Problem
 
-STATE_NS = 8.5
-"""A state of the core: 6 to 9."""
+STATE_NS = 9.5
+"""A state of the core: 7 to 15 on a Zen 4 core, most often 8 to 10, as the CPU's other figures."""
 
-L2_BYTES = 1 << 20
+BYTE_NS = ((1 << 20, 0.018), (1 << 23, 0.025), (1 << 24, 0.046), (1 << 62, 0.07))
+"""A byte of a cell in rows of up to so many: in L2, in L3 of 32 MB, at its edge, beyond."""
 
 SOLVE_NS, CANDIDATE_NS = 2.5e5, 70.0
-"""What a dense solve takes besides: in all, and for a candidate."""
+"""What a dense solve on the CPU takes besides: in all, and for a candidate."""
 
 CORE_NS = 3e5
 """What the core takes besides its states, and what its memory takes from a dense solve after it."""
 
-SHARE = 0.8
+SHARE = 0.85
 """The core may take this part of what the dense solve takes.
 
-Together they then take at most 1.8 times as long as the dense solve alone, and 2.25 times as long
-as the core would have with more. With 1 it would be twice either, were it not for what is not
-counted here.
+Together they then take at most 1.85 times as long as the dense solve alone, and 2.2 times as long
+as the core would have with a little more. 2 is the least that both can be held to by a rule that
+does not know how long the core would take; what is not counted here has to fit below it.
 """
 
+SLOT_NS = {"int32": 0.040, "int64": 0.088}
+"""An option and slot on a Zen 4 core: 100 and 1,000 blocks of 8 options in 65,536 slots."""
 
-def cell_ns(cells: str, row: int) -> float:
-    """Return what a cell of this type takes in a dense DP with rows of so many, on the CPU."""
-    size = 4 if cells == "int32" else 8
-    return size * (0.018 if row * size <= L2_BYTES else 0.025)
+CUDA_SOLVE_NS = 2.5e6
+"""What a solve on a CUDA device takes besides the following, the way to the worker included.
+
+These are of an NVIDIA H200 with driver 580.159.04, numba-cuda 0.30.4 and numpy 2.3.5, beside an
+Intel Xeon: the run of ``python -m tests.bench.gpu`` of 2026-11-29 (37 s in all) that gave the
+break-even rows of ``tests/golden/h200_break_even.json``. Those are of 100 candidates; what more of
+them take on the host was measured on a Zen 4 core, in numba's simulator.
+"""
+
+CUDA_HOST = 1.7
+"""How many times as long that Xeon took for what is said of the CPU above: 0.9 to 2.4, for 100,000
+cells a row and more. What is said of the device is divided by it, since only ratios matter."""
+
+CUDA_TILE_BYTES = 200 << 10
+"""A row up to this size is swept by one block in one step; H200: 227 KB of shared memory."""
+
+CUDA_CANDIDATE_NS, CUDA_STEP_NS = 7e3, 1e4
+"""What a candidate takes in the tables of longer rows, and a step, which is one or more of them."""
+
+CUDA_CELL_NS = {"int32": 1 / 378, "int64": 1 / 245, "float64": 1 / 248}
+"""A cell: fused, 10 million cells a row."""
+
+CUDA_BLOCK_NS = 2e3
+"""The tables of a block of a chain, on the host."""
+
+CUDA_SLOT_NS = {"int32": 1 / 60.6, "int64": 1 / 44.1}
+"""An option and slot, launches included: fused, 1,000 blocks, 65,705 slots."""
+
+
+class Work(NamedTuple):
+    """Say what a dense DP has to do.
+
+    ``row`` cells of type ``kind`` ("int32", ...) stand side by side, ``cells`` are swept in all,
+    for ``rows`` candidates whose sizes sum to ``size_sum`` cells; or for options of so many blocks.
+    """
+
+    kind: str
+    row: int
+    cells: float
+    rows: int
+    size_sum: float
+
+    @property
+    def row_bytes(self) -> int:
+        """Return the bytes of a row."""
+        return self.row * np.dtype(self.kind).itemsize
+
+
+def cpu_one_ns(work: Work) -> float:
+    """Return what a knapsack takes in a dense DP on the CPU."""
+    byte_ns = next(ns for most, ns in BYTE_NS if work.row_bytes <= most)
+    cell_ns = np.dtype(work.kind).itemsize * byte_ns
+    return SOLVE_NS + work.rows * CANDIDATE_NS + work.cells * cell_ns
+
+
+def cpu_chain_ns(work: Work) -> float:
+    """Return what a chain takes in slots on the CPU."""
+    return SOLVE_NS + work.cells * SLOT_NS[work.kind]
+
+
+def cuda_one_ns(work: Work) -> float:
+    """Return what a knapsack takes on a CUDA device."""
+    ns = CUDA_SOLVE_NS + work.cells * CUDA_CELL_NS[work.kind]
+    if work.row_bytes > CUDA_TILE_BYTES:
+        steps = min(work.rows, 0.3 * sqrt(work.size_sum))  # fitted to 100 to 5,000, to 40 %
+        ns += work.rows * CUDA_CANDIDATE_NS + steps * CUDA_STEP_NS
+    return ns / CUDA_HOST
+
+
+def cuda_chain_ns(work: Work) -> float:
+    """Return what a chain takes in slots on a CUDA device."""
+    ns = CUDA_SOLVE_NS + work.rows * CUDA_BLOCK_NS + work.cells * CUDA_SLOT_NS[work.kind]
+    return ns / CUDA_HOST
 
 
 def dense_cells(problem: Problem) -> int:

@@ -10,3 +10,10 @@ class SolveCancelled(Exception):  # noqa: N818 - a wish that was granted, not an
     def __init__(self, states: int) -> None:
         super().__init__(f"the solve was cancelled after {states} states")
         self.states = states
+
+
+class DeviceFailedError(RuntimeError):
+    """Tell that a device could not solve, though another may: a fault, a crash, too little memory.
+
+    Raised by what a ``dispatch.Device`` calls; dispatch turns to the other devices.
+    """

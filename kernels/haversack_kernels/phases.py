@@ -3,15 +3,16 @@
 A quick look proves most instances. Where it does not, gains tend to follow sizes, and Dantzig's
 bound is weak: then a quota on the number of copies is priced (``haversack_kernels.quota``; as in
 Martello, Pisinger and Toth, 1999), and the search starts anew in the order that the price gives.
-Then a thin list looks for a better best, so that fewer states may still beat it, and then come all
-states that are allowed. Knows nothing of states.
+Then the problem is halved where that sharpens the bounds (``haversack_kernels.branches``), a thin
+list looks for a better best, so that fewer states may still beat it, and then come all states that
+are allowed. Knows nothing of states.
 """
 
 from collections.abc import Callable
 
 import numpy as np
 
-from haversack_kernels import quota
+from haversack_kernels import branches, quota
 from haversack_kernels._jit import Int64, Signals
 from haversack_kernels.bounds import Quota
 from haversack_kernels.core import ALL, NO_BOUND, PROVEN, STOPPED, Outcome, expand
@@ -24,6 +25,10 @@ LONGER, LONGER_PRICED = 1 << 16, 1 << 18
 
 With a price on copies densities say less, so a thin list finds less, and pairs of lists more.
 """
+
+HALVING, HALVED_FROM = 0.25, 1 << 20
+"""Share of the states left that may go to halving the problem, as long as that closes the gap; with
+fewer states left than the second, what follows is the better use of them."""
 
 NARROW = 128
 
@@ -63,6 +68,9 @@ def search(
         if left < FEW:
             break
         found = _more(columns, way, found, limits, state_limit, signals)
+        if found.status == STOPPED and limits[0] == longer and left >= HALVED_FROM:
+            halving = found.states + int((state_limit - found.states) * HALVING)
+            found = branches.search(*columns, found, halving, signals)
         if found.status != STOPPED or left < limits[0] < ALL:
             break
     return found

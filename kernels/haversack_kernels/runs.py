@@ -96,6 +96,8 @@ def _new_table(candidates: int) -> Int64:
 def _slot(table: Int64, first: Int64, sizes: Int64, gains: Int64, i: int, seed: Int64) -> int:
     """Return where the run of candidate ``i`` is in the table, or would go."""
     mixed = np.uint64(sizes[i] * seed[0] + gains[i] * seed[1])
+    # Once more, or equal steps between sizes are equal steps between slots, and now and then short.
+    mixed = (mixed ^ (mixed >> np.uint64(32))) * np.uint64(seed[1])
     slot = int(mixed >> np.uint64(33)) & (table.size - 1)  # low bits are those of the sum alone
     while table[slot] >= 0:
         other = first[table[slot]]

@@ -29,6 +29,9 @@ DEFAULT_ARENA_LIMIT_BYTES = 256 << 20
 NEVER = {np.int32: 2**30, np.int64: 2**62}
 """More than any plan's extra, and at most half of what a cell holds."""
 
+MOST_EXTRA = NEVER[np.int64]
+"""What the largest extras of the blocks have to sum to less than."""
+
 
 class Scale(NamedTuple):
     """Say how sizes become slots: ``(size - base) / unit``, of which there are ``slots``."""
@@ -94,7 +97,7 @@ def solve_all(
     need = np.maximum(*columns.needs(forward_base, backward_base))
     if slots < 1 or columns.blocks == 0:
         raise ValueError(f"{columns.blocks} blocks in {slots} slots: give at least one of each")
-    kind = _cell_type(extra, columns.offsets)
+    kind = cell_type(extra, columns.offsets)
     scale = _scale(columns, need, budget, slots)
     chain = _backward(columns, need, extra.astype(kind), scale)
     lease, row, bits = _swept(chain, False, scale, kind, arena_limit_bytes, flag(cancel))
@@ -113,7 +116,7 @@ def solve_one(
     Of those the one that retains least is chosen, then, from the last block backwards, the lower
     option. Raises as ``solve_all``.
     """
-    blocks, kind = table.offsets.size - 1, _cell_type(table.extra, table.offsets)
+    blocks, kind = table.offsets.size - 1, cell_type(table.extra, table.offsets)
     if slots < 1 or blocks == 0:
         raise ValueError(f"{blocks} blocks in {slots} slots: give at least one of each")
     scale, chain = _forward(table, kind, slots)
@@ -125,9 +128,15 @@ def solve_one(
         return trace(chain, True, bits, cell), int(row[cell])
 
 
-def _cell_type(extra: Int64, offsets: Int64) -> Any:
+def cell_type(extra: Int64, offsets: Int64) -> Any:
+    """Return the type of cells that holds every plan's extra; int32 halves time and memory."""
     most = sum_of_largest("extra", extra, offsets, NEVER[np.int64] - 1)
     return np.int32 if most < NEVER[np.int32] else np.int64
+
+
+def unit_for(table: Table, slots: int) -> int:
+    """Return the bytes of a slot with which ``solve_one`` solves."""
+    return _forward(table, np.int64, slots)[0].unit
 
 
 def _scale(columns: Columns, need: Int64, budget: int, slots: int) -> Scale:

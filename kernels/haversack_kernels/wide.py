@@ -1,7 +1,8 @@
 """The search of ``haversack_kernels.phases`` for gains that sum up to more than int64 can add.
 
-In Python integers, without the quota and the pairing, and each state counts for a hundred: for sums
-that no run of nanoseconds reaches it only has to be right. Knows nothing of candidates.
+The compiled search goes first, over gains without their lowest bits, rounded up: its bound holds,
+and its subset is next to the best. What is left to prove is searched in Python integers, without
+the quota and the pairing, and each state counts for a hundred. Knows nothing of candidates.
 """
 
 from collections.abc import Callable
@@ -9,10 +10,17 @@ from typing import NamedTuple
 
 import numpy as np
 
+from haversack_kernels import phases, quota
 from haversack_kernels._jit import Int64, Signals
 from haversack_kernels.core import CANCELLED, PROVEN, STOPPED, Outcome
 
 SLOWER = 100
+
+ROUNDED_BITS = 61
+"""Bits that the sum of rounded gains has: with what rounding up adds it stays below 2^62."""
+
+MOST_ROOM = 1 << 62
+"""Capacities from here on are beyond the compiled search, whatever the gains."""
 
 
 class _Copy(NamedTuple):
@@ -49,10 +57,12 @@ def search(
     ``allowance`` is asked before anything else.
     """
     state_limit = state_limit if allowance is None else min(allowance(), state_limit)
+    near = _rounded(size, gain, copies, capacity, state_limit // 2, signals)
     ahead, room, total = _break_solution(size.tolist(), gain.tolist(), copies.tolist(), capacity)
     base = np.bincount([copy.run for copy in ahead.removed], minlength=size.size)
-    best = _State(-room, total, None)
-    states, looked, status = [best], 0, PROVEN
+    start = _State(-room, total, None)
+    best = start if total >= near.gain else _State(0, near.gain, None)
+    states, looked, status = [start], near.states, PROVEN
     while states and (ahead.added or ahead.removed):
         if signals.cancel[0] or looked + 2 * SLOWER * len(states) > state_limit:
             status = CANCELLED if signals.cancel[0] else STOPPED
@@ -64,8 +74,33 @@ def search(
         states = _undominated(states + [_changed(state, copy) for state in states])
         best = max([best, *(s for s in states if s.weight <= 0)], key=lambda state: state.gain)
         states = [state for state in states if _bound(state, ahead) > best.gain]
-    bound = max([best.gain, *(_bound(state, ahead) for state in states)])
-    return Outcome(_trace(best, base), best.gain, bound if status else best.gain, status, looked)
+    bound = min(near.upper_bound, max([best.gain, *(_bound(state, ahead) for state in states)]))
+    taken = near.taken if best.gain == near.gain else _trace(best, base)
+    status = PROVEN if status == STOPPED and bound == best.gain else status
+    return Outcome(taken, best.gain, bound if status else best.gain, status, looked)
+
+
+def _rounded(
+    size: Int64, gain: Int64, copies: Int64, capacity: int, state_limit: int, signals: Signals
+) -> Outcome:
+    """Search with gains rounded up to fewer bits; return the true gain, and a bound on the best."""
+    gains = _total(gain, copies)
+    if capacity >= MOST_ROOM:
+        return Outcome(np.zeros_like(copies), 0, gains, STOPPED, 0)
+    shift = max(gains.bit_length() - ROUNDED_BITS, 0)
+    rounded = -(-gain >> shift)
+    order = quota.order_at(size, rounded, 0)  # rounding may have changed it
+    found = phases.search(
+        size[order], rounded[order], copies[order], capacity, state_limit, signals
+    )
+    taken = np.empty_like(found.taken)
+    taken[order] = found.taken
+    bound = found.upper_bound << shift
+    return Outcome(taken, _total(gain, taken), bound, found.status, found.states)
+
+
+def _total(gain: Int64, copies: Int64) -> int:
+    return sum(g * c for g, c in zip(gain.tolist(), copies.tolist(), strict=True))
 
 
 def _break_solution(

@@ -13,7 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -31,7 +31,7 @@ class NotStartedError(Exception):
     """A worker did not start, or ended before it could fork."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Process:
     """A job's process. ``ended`` gets its exit status, or None where nobody knows it."""
 
@@ -101,10 +101,13 @@ async def read_frame(reader: asyncio.StreamReader) -> dict[str, Any] | None:
         return None
 
 
-async def start_afresh(limits: Mapping[str, Any], gpu: str) -> Process:
-    """Start a process for one job that sees one GPU, or none if ``gpu`` is empty."""
+async def start_afresh(limits: Mapping[str, Any], gpu: str, order: str = "job") -> Process:
+    """Start a process for one job that sees one GPU, or none if ``gpu`` is empty.
+
+    ``order`` is what it takes: a Verify "job", or a "trace".
+    """
     ours, theirs = socket.socketpair()
-    arguments = ["--job-fd", str(theirs.fileno()), "--limits", json.dumps(limits)]
+    arguments = [f"--{order}-fd", str(theirs.fileno()), "--limits", json.dumps(limits)]
     with theirs:
         popen = start_worker(arguments, theirs, pathlib.Path(limits["scratch"]), gpu=gpu)
     ended = asyncio.ensure_future(_ended(popen))
@@ -139,18 +142,25 @@ def start_worker(
 def _environment(gpu: str) -> dict[str, str]:
     """Give the worker's variables: none of ours, since they may hold secrets."""
     kept = {n: value for n, value in os.environ.items() if not n.startswith("HAVERSACK_")}
-    # The worker finds the packages where this process did, installed or not; its folder is another.
-    ours = [str(pathlib.Path(file).parents[1]) for file in (__file__, verify.__file__)]
-    given = [part for part in kept.get("PYTHONPATH", "").split(os.pathsep) if part]
-    path = [str(pathlib.Path(folder).resolve()) for folder in [*ours, *given]]
+    packages = [pathlib.Path(file).parent for file in (__file__, verify.__file__)]
     return {
         **kept,
         **dict.fromkeys(_ONE_THREAD, "1"),
         "CUBLAS_WORKSPACE_CONFIG": ":4096:8",  # or deterministic algorithms refuse to run
-        "PYTHONPATH": os.pathsep.join(dict.fromkeys(path)),
+        "PYTHONPATH": import_path(kept, packages),
         "PYTHONHASHSEED": "0",
         "CUDA_VISIBLE_DEVICES": gpu,
     }
+
+
+def import_path(given: Mapping[str, str], packages: Iterable[pathlib.Path]) -> str:
+    """Give a worker's PYTHONPATH: it finds packages where this process did, installed or not.
+
+    ``given`` are the variables that it inherits; its folder is another, so all are absolute.
+    """
+    before = [part for part in given.get("PYTHONPATH", "").split(os.pathsep) if part]
+    folders = [*(package.parent for package in packages), *map(pathlib.Path, before)]
+    return os.pathsep.join(dict.fromkeys(str(folder.resolve()) for folder in folders))
 
 
 def tail(output: pathlib.Path) -> str:

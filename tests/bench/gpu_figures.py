@@ -17,7 +17,13 @@ from tests.bench.table import Row, at_least
 from tests.gpu import checks, instances
 
 from haversack_kernels import dense, dense_items
-from haversack_kernels.cuda import ceiling, ceiling_sweep, knapsack, knapsack_sweep
+from haversack_kernels.cuda import (
+    ceiling,
+    ceiling_sweep,
+    knapsack,
+    knapsack_kernels,
+    knapsack_sweep,
+)
 from haversack_kernels.cuda.ceiling_tables import slotted
 from haversack_kernels.cuda.ceiling_tables import tabled as chains_tabled
 from haversack_kernels.cuda.compiled import cuda
@@ -39,6 +45,7 @@ class Scale(NamedTuple):
     """Hold the sizes that are measured."""
 
     copy_bytes: int
+    launches: int
     long_row: int
     fused_row: int
     fused_size: int
@@ -55,6 +62,7 @@ class Scale(NamedTuple):
 
 FULL = Scale(
     copy_bytes=1 << 32,
+    launches=200,
     long_row=30_000_000,
     fused_row=10_000_000,
     fused_size=2000,
@@ -70,6 +78,7 @@ FULL = Scale(
 )
 TINY = Scale(
     copy_bytes=1 << 12,
+    launches=8,
     long_row=1500,
     fused_row=1500,
     fused_size=120,
@@ -98,6 +107,7 @@ class Figures:
         return {
             "first solve": self.first_solve,
             "copy": self.copy,
+            "launches": self.launches,
             "identity": self.identity,
             "one candidate a pass": self.one_candidate,
             "fused": self.fused,
@@ -127,6 +137,22 @@ class Figures:
             seconds = _seconds(work, 5 * self.scale.rounds)
         self.copy_bytes_per_s = 2 * self.scale.copy_bytes / seconds
         yield Row("copy", "device to device, read and written", self.copy_bytes_per_s / 1e9, "GB/s")
+
+    def launches(self) -> Iterator[Row]:
+        """Time a launch that finds next to nothing to do, as numba sends it and laid out once."""
+        count = np.arange(self.scale.launches)
+        problem = instances.Knapsack(count + 20, count + 5, 400)
+        items = dense_items.reduced(*problem, 1)
+        whole = knapsack_sweep.tiling_for(INT32)
+        alone = Tiling(most_threads=32, multiprocessors=whole.multiprocessors, fuse=False)
+        tables = tabled([for_all(items, INT32)], INT32, alone)
+        with on_device():
+            swept = knapsack_sweep.prepared(tables, watch(None, None))
+            laid_out = _seconds(lambda: knapsack_sweep.run(swept), self.scale.rounds, 1)
+            by_numba = _seconds(partial(_sent_by_numba, swept), self.scale.rounds, 1)
+        for seconds, how in ((by_numba, "numba"), (laid_out, "arguments laid out once")):
+            each = seconds / len(tables.steps) * 1e6
+            yield Row("launch", f"one of {len(tables.steps)} small ones, {how}", each, "us")
 
     def identity(self) -> Iterator[Row]:
         """Compare rows, decisions and subsets with the CPU's, bit for bit."""
@@ -185,6 +211,7 @@ class Figures:
                 cpu = _seconds(on_cpu, self.scale.rounds, 1)
                 what = f"{name}, {problem.sizes.size} x {cells}: CPU's time over the device's"
                 yield Row("even", what, cpu / device, "x")
+                yield Row("even", f"{name}, {problem.sizes.size} x {cells}", device * 1e3, "ms")
                 if cpu > device and even[name] is None:
                     even[name] = problem.sizes.size * cells
             what = f"{name}, cells from which the device is faster (0: none tried)"
@@ -204,18 +231,8 @@ class Figures:
     def chains(self) -> Iterator[Row]:
         """Plan a chain alone, one block at a time, and under many budgets at once."""
         chain = self._chain(self.scale.slots, self.scale.blocks)
-        slots = slotted(chain, 1)
-        assert slots is not None
-        updates = float((np.diff(slots.offsets) * slots.live[1:]).sum())
-        for fuse, name in ((False, "one block a pass"), (True, "fused")):
-            with on_device():
-                swept = ceiling_sweep.prepared(
-                    [slots], chains_tabled([slots], fuse=fuse), watch(None, None)
-                )
-                seconds = _seconds(partial(ceiling_sweep.run, swept), self.scale.rounds, 1)
-            what = f"{slots.blocks} blocks, {slots.cells} slots, {name}"
-            yield Row("ceiling", what, seconds * 1e3, "ms")
-            yield Row("ceiling", f"{what}: options x slots", updates / seconds / 1e9, "G/s")
+        for scale in (1, 1 << 20):
+            yield from self._chain_sweeps(chain._replace(extra=chain.extra * scale))
         oracle = _seconds(lambda: _oracle(chain), 1, 1)
         device = _seconds(lambda: ceiling.solve(chain), self.scale.rounds, 1)
         yield Row("ceiling", "the CPU's two loops over the device", oracle / device, "x")
@@ -224,6 +241,20 @@ class Figures:
         together = _seconds(lambda: ceiling.solve_batch(frontier), self.scale.rounds, 1)
         what = f"{len(frontier)} budgets at once, each over one alone"
         yield Row("ceiling", what, together / len(frontier) / device, "x")
+
+    def _chain_sweeps(self, chain: ceiling.Chain) -> Iterator[Row]:
+        slots = slotted(chain, 1)
+        assert slots is not None
+        updates = float((np.diff(slots.offsets) * slots.live[1:]).sum())
+        for fuse, name in ((False, "one block a pass"), (True, "fused")):
+            tables = chains_tabled([slots], fuse=fuse)
+            with on_device():
+                swept = ceiling_sweep.prepared([slots], tables, watch(None, None))
+                seconds = _seconds(partial(ceiling_sweep.run, swept), self.scale.rounds, 1)
+            cell = np.dtype(tables.dtype).name
+            what = f"{cell}, {slots.blocks} blocks, {slots.cells} slots, {name}"
+            yield Row("ceiling", what, seconds * 1e3, "ms")
+            yield Row("ceiling", f"{what}: options x slots", updates / seconds / 1e9, "G/s")
 
     def traceback(self) -> Iterator[Row]:
         """Walk back on the device: one answer, and a thousand together."""
@@ -281,6 +312,17 @@ def _seconds(work: Callable[[], object], rounds: int, warm: int = 0) -> float:
         work()
         taken.append(time.perf_counter() - start)
     return median(taken)
+
+
+def _sent_by_numba(swept: knapsack_sweep.Swept) -> None:
+    """Send the steps of ``knapsack_sweep.run`` by numba's own launches."""
+    kernel, tables = knapsack_kernels.sweep_one, swept.tables
+    uploaded = map(cuda.to_device, (tables.rows, tables.gains, tables.before, tables.groups))
+    on_device = swept.cells, swept.bits, *uploaded
+    for number, step in enumerate(tables.steps):
+        configured = kernel[(step.one_blocks, 1), knapsack_kernels.THREADS_OF_ONE]
+        configured(*on_device, number, tables.least, swept.overflows)
+    cuda.synchronize()
 
 
 def _same(what: str, check: Callable[[], object]) -> Row:

@@ -100,7 +100,7 @@ def _solver(columns: Columns, budget: int, in_flight: int = 1) -> Callable[[], c
 
 def budgets() -> Iterator[Row]:
     """Hold a frontier of 50 budgets in one sweep against 50 solves."""
-    for blocks, jitter in ((34, 0.03), (200, 0.0)):
+    for blocks, jitter in ((34, 0.03), (80, 0.03), (200, 0.0), (200, 0.03)):
         yield from _budgets(blocks_of_eight(blocks, jitter), blocks, jitter)
 
 

@@ -213,7 +213,10 @@ def rows_decisions_and_plans_are_the_oracles(chain: ceiling.Chain, *, fuse: bool
     most = int(np.maximum.reduceat(chain.retained, chain.offsets[:-1]).sum())
     row, decisions = oracles.ceiling_rows_by_dense_dp(*chain, most)
     slots = slotted(chain, 1)
-    assert slots is not None
+    if slots is None:  # no option of some block is ever allowed
+        assert row.min() == NEVER
+        assert not ceiling.solve(chain, fuse=fuse).feasible
+        return
     with launch.on_device():
         swept = sweep_chains([slots], chains_tabled([slots], fuse=fuse), launch.watch(None, None))
         found, taken = swept.row(0).astype(np.int64), swept.decisions()

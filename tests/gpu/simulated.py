@@ -73,6 +73,9 @@ def chains() -> None:
         steps = ceiling_tables.tabled([slots], fuse=True).steps
         taken |= {(step.one_blocks > 1, step.tiles > 1) for step in steps}
     assert {(True, False), (False, True), (False, False)} <= taken
+    never = instances.chain("free", ceiling_kernels.TILE, 3)
+    assert ceiling_tables.slotted(never, 1) is None
+    checks.rows_decisions_and_plans_are_the_oracles(never, fuse=True)
 
 
 def one_block_at_a_time() -> None:

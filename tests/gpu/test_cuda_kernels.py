@@ -169,7 +169,7 @@ def test_a_fault_ends_the_use_of_the_device_for_its_process_alone() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.gpu.fault"],
         cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "kernels"), "."])},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "kernels"), ".", *sys.path])},
         capture_output=True,
         text=True,
         check=False,

@@ -123,6 +123,10 @@ def test_a_plan_by_request_has_a_digest(client: Any) -> None:
     )
     plan = client.plan(request)
     assert plan == client.plan_candidates(**CANDIDATES)
+    columns = {"size_bytes": (3, 2, 2), "gain": (5, 3, 3)}
+    assert plan == client.plan(candidates=columns, budget=4)
+    with pytest.raises(InvalidRequestError, match="a request or keywords"):
+        client.plan(request, budget=4)
     assert len(plan.request_digest) == 64
 
 

@@ -56,9 +56,14 @@ def test_in_bytes_of_80_gib_the_answer_is_feasible_between_its_bounds(family: st
 @pytest.mark.slow
 @every_family
 @pytest.mark.parametrize("seed", range(4))
-def test_core_and_highs_agree(family: str, seed: int) -> None:
+def test_core_dense_and_highs_agree(family: str, seed: int) -> None:
     instance = make(family, 60, 20_000, seed)
-    assert knapsack.solve(*instance[1:]).gain == gain_by_highs(instance)
+    best = gain_by_highs(instance)
+    assert knapsack.solve(*instance[1:]).gain == best
+    assert dense.solve_one(*instance[1:]).gain == best
+    curve = dense.solve_all(*instance[1:])
+    assert curve.gain(instance.capacity) == best
+    assert (np.diff(curve.gains) >= 0).all()
 
 
 def gain_by_highs(instance: Instance) -> int:

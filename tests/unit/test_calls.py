@@ -66,3 +66,15 @@ def test_a_timeout_that_is_no_time_is_refused(timeout: Any) -> None:
 @pytest.mark.parametrize("timeout", [3, 0.5, np.float64(2), np.int64(3)])
 def test_a_timeout_is_a_number_of_seconds(timeout: Any) -> None:
     assert 0 < _calls.Attempts(timeout).time_left() <= timeout
+
+
+@pytest.mark.parametrize("address", ["http://localhost:50051", "https://x", "tcp://x:1", ""])
+def test_what_is_no_address_of_a_server_is_refused(address: str) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        _calls.check_target(address, ())
+    assert caught.value.field == "address"
+
+
+@pytest.mark.parametrize("address", [None, "localhost:1", "unix:/tmp/x", "dns:///a:1", "[::1]:1"])
+def test_addresses_that_grpc_takes_pass(address: str | None) -> None:
+    _calls.check_target(address, ())

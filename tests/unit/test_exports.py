@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 
 import haversack
+import haversack_kernels
 
 ROOT = Path(__file__).parents[2]
 # Requests without settings, which the clients make, and the base of the requests.
 NOT_PUBLIC = {"CancelVerifyRequest", "CancelVerifyResponse", "ListWorkloadsRequest", "TrainingRun"}
 NOUN_MODULES = (
-    "basis", "estimate", "parallelism", "plan", "profile", "run", "verify", "verify_report",
+    "basis", "estimate", "evidence", "parallelism", "plan", "profile", "questions",
+    "run", "trace", "verify", "verify_report",
 )  # fmt: skip
 
 
@@ -69,4 +71,4 @@ def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
 
 def test_the_version_is_that_of_the_distribution() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert haversack.__version__ == project["version"]
+    assert haversack.__version__ == haversack_kernels.__version__ == project["version"]

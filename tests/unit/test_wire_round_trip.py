@@ -18,13 +18,16 @@ from haversack.estimate import Estimate, EstimateRequest, Peak
 from haversack.parallelism import Parallelism
 from haversack.plan import Candidates, PlanRequest, RecomputeCandidates
 from haversack.profile import OptionTable, Profile, ProfileBlock
+from haversack.questions import EstimateQuestion, OutOfMemory
 from haversack.run import (
     BlockAction,
     Budget,
     BytesKind,
     Document,
     DocumentFormat,
+    Measurement,
     Recompute,
+    RecomputeModule,
     StateBytes,
     Training,
     Unit,
@@ -41,6 +44,8 @@ TEXT = st.text(max_size=8)
 NONE: Strategy = st.none()
 NOTHING: Strategy = st.just(())
 NO_RECOMPUTE = st.just(Recompute.UNSPECIFIED)
+RATE = st.none() | st.floats(1.0, 1e9)
+QUESTIONS = [each for each in EstimateQuestion if each and each is not EstimateQuestion.BRIEF]
 JOB_ID = st.from_regex(r"[A-Za-z0-9._-]{1,12}", fullmatch=True)
 SCALARS: dict[type, Strategy] = {
     bool: st.booleans(),
@@ -103,6 +108,12 @@ def profiles() -> Strategy:
     return st.lists(nouns(OptionTable), min_size=1, max_size=3).map(tuple).flatmap(with_blocks)
 
 
+def training(**fields: Strategy) -> Strategy:
+    """Settings of a step; the parts that run again are named."""
+    named = st.sampled_from([each for each in RecomputeModule if each])
+    return built(Training, recompute_modules=st.lists(named, max_size=3).map(tuple), **fields)
+
+
 def requests(noun_class: type, subjects: list[str], **fields: Strategy) -> Strategy:
     """A request about one subject."""
     hints = typing.get_type_hints(noun_class)
@@ -151,7 +162,7 @@ SPECIAL: dict[type, Callable[[], Strategy]] = {
     Parallelism: lambda: built(
         Parallelism, world_size=NONE, prefetch_units=st.none() | st.integers(0, 64)
     ),
-    Training: lambda: built(Training, recompute=NO_RECOMPUTE) | built(Training, actions=NOTHING),
+    Training: lambda: training(recompute=NO_RECOMPUTE) | training(actions=NOTHING),
     Document: lambda: built(
         Document, format=st.sampled_from([each for each in DocumentFormat if each])
     ),
@@ -160,11 +171,18 @@ SPECIAL: dict[type, Callable[[], Strategy]] = {
     Candidates: lambda: columns(Candidates, "size_bytes", "gain", "names"),
     RecomputeCandidates: lambda: columns(RecomputeCandidates, "freed_bytes", "added_ns", "names"),
     Profile: profiles,
-    EstimateRequest: lambda: requests(EstimateRequest, SUBJECTS),
+    Measurement: lambda: (
+        built(Measurement, allocated_bytes=POSITIVE, reserved_bytes=NONE, tokens_per_s=RATE)
+        | built(Measurement, allocated_bytes=NONE, reserved_bytes=POSITIVE, tokens_per_s=RATE)
+    ),
+    OutOfMemory: lambda: built(OutOfMemory, requested_bytes=POSITIVE),
+    EstimateRequest: lambda: requests(
+        EstimateRequest, SUBJECTS, questions=st.lists(st.sampled_from(QUESTIONS)).map(tuple)
+    ),
     PlanRequest: lambda: requests(
         PlanRequest,
         [*SUBJECTS, "candidates", "recompute_candidates"],
-        training=built(Training, recompute=NO_RECOMPUTE, actions=NOTHING),
+        training=training(recompute=NO_RECOMPUTE, actions=NOTHING),
         frontier_points=st.none() | st.integers(0, 64),
         budget=built(Budget, kind=st.sampled_from([BytesKind.UNSPECIFIED, BytesKind.ALLOCATED])),
     ),

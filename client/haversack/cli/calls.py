@@ -32,6 +32,34 @@ def connected(server: str | None, allow: Sequence[str] = ()) -> Iterator["Client
         yield client
 
 
+@contextlib.contextmanager
+def telling_of_compilation(server: str | None, as_json: bool) -> Iterator[None]:
+    """Write a line to standard error once kernels are compiled in this process.
+
+    Only where somebody sees it and wonders: on a terminal, before a page, without a server.
+    """
+    is_watched = sys.stderr is not None and sys.stderr.isatty()
+    if server is not None or as_json or not is_watched:
+        yield
+        return
+    kernels = logging.getLogger("haversack_kernels.cache")
+    teller, before = _Teller(logging.INFO), kernels.level
+    kernels.addHandler(teller)
+    kernels.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        kernels.removeHandler(teller)
+        kernels.setLevel(before)
+
+
+class _Teller(logging.Handler):
+    """Writes what a log says to standard error, as the command's own words."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        note(f"haversack: {record.getMessage()} (`haversack warmup` does it ahead)")
+
+
 def deadline(timeout: float | None) -> dict[str, Any]:
     """Give the keyword for a timeout, if one was named; the client has its own otherwise."""
     return {} if timeout is None else {"timeout": timeout}

@@ -76,11 +76,20 @@ class AnswerCommand(WrittenHelp):
             if _lies_in(field, place)
         ]
         flag = max(fitting)[2] if fitting else ""
-        model = given.get("model")
-        return f"{flag} {shown(model)}" if flag == "--model" and model else flag
+        return _of_document(field, given) or flag if field.startswith("documents[") else flag
 
     def _options(self) -> list[FieldOption]:
         return [each for each in self.params if isinstance(each, FieldOption)]
+
+
+def _of_document(field: str, given: dict[str, Any]) -> str:
+    """Name the option, and the file, that a document came from: the model's stands first."""
+    index = int(field.removeprefix("documents[").partition("]")[0])
+    files = [("--model", given["model"])] if given.get("model") else []
+    files += [("--config", config) for config in given.get("configs") or ()]
+    if index < len(files):
+        return f"{files[index][0]} {shown(files[index][1])}"
+    return "--launch" if given.get("launch") else ""
 
 
 def _lies_in(field: str, place: str) -> bool:

@@ -13,12 +13,16 @@ import click
 
 from haversack.cli.calls import is_debugging, note, write
 from haversack.cli.command import WrittenHelp
+from haversack.cli.diff import diff
 from haversack.cli.estimate import estimate
 from haversack.cli.exits import MEANINGS, Exit, of_error
+from haversack.cli.explain_oom import explain_oom
+from haversack.cli.fit import fit
 from haversack.cli.plan import plan
 from haversack.cli.serve import serve
 from haversack.cli.verify import verify
 from haversack.cli.warmup import warmup
+from haversack.cli.whatif import whatif
 from haversack.errors import HaversackError, InternalError
 
 ISSUES = "https://github.com/haversack/haversack/issues"
@@ -54,7 +58,7 @@ def haversack_command() -> None:
     """
 
 
-for _command in (estimate, plan, verify, serve, warmup):
+for _command in (estimate, fit, whatif, explain_oom, diff, plan, verify, serve, warmup):
     haversack_command.add_command(_command)
 
 

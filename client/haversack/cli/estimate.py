@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from haversack.cli import exits, options, what_if
+from haversack.cli import exits, options
 from haversack.cli.calls import connected, deadline, print_answer
 from haversack.cli.command import AnswerCommand
 
@@ -18,24 +18,18 @@ from haversack.cli.command import AnswerCommand
     options.RECOMPUTE,
     options.KERNELS,
     options.BUDGET,
-    [
-        options.option(
-            "Answer",
-            "--what-if",
-            "what_ifs",
-            field="what_ifs",
-            about="A variation to answer in the same call, such as 'zero=2 microbatch=4'; may be "
-            "repeated.",
-            metavar=what_if.METAVAR,
-            callback=what_if.read_all,
-            multiple=True,
-        )
-    ],
+    [options.WHAT_IF, options.MEASURED, options.BRIEF],
     options.SERVER,
     options.VERBOSE,
 )
 def estimate(
-    *, server: str | None, timeout: float | None, as_json: bool, verbose: bool, **run: Any
+    *,
+    brief: bool,
+    server: str | None,
+    timeout: float | None,
+    as_json: bool,
+    verbose: bool,
+    **run: Any,
 ) -> int:
     """Answer what a training run needs on each rank: terms, phases, a peak with its margin.
 
@@ -49,7 +43,7 @@ def estimate(
     """
     from haversack.requests import estimate_request
 
-    request = estimate_request(**run)
+    request = estimate_request(**run, questions=("brief",) if brief else ())
     with connected(server) as client:
         answer = client.estimate(request, **deadline(timeout))
 

@@ -8,8 +8,10 @@ from typing import Any
 
 import click
 
+from haversack import checks
 from haversack.checks import shortly
 from haversack.cli import files
+from haversack.errors import check
 from haversack.reading import refuse
 
 MOST_PORT = 65535
@@ -74,6 +76,18 @@ class Seconds(FieldType):
         return seconds
 
 
+class AutoOrOff(FieldType):
+    """Whether something is used where it is there, or never."""
+
+    name = "auto|off"
+
+    def read(self, text: str, field: str) -> str:
+        """Take one of the two words."""
+        if text not in ("auto", "off"):
+            refuse(f"{shortly(text)} will not do; give auto or off", field)
+        return text
+
+
 class Port(Whole):
     """A port."""
 
@@ -93,7 +107,8 @@ class Address(FieldType):
     name = "HOST:PORT"
 
     def read(self, text: str, field: str) -> str:
-        """Check the port of HOST:PORT; a unix: path or another scheme passes as it is."""
+        """Check the port of HOST:PORT; a unix: path or gRPC's dns:// passes as it is."""
+        check(checks.address(field, text))
         if text.startswith("unix:") or "//" in text:
             return text
         host, colon, port = text.rpartition(":")

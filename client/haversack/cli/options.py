@@ -5,8 +5,9 @@ from typing import Any
 
 import click
 
+from haversack.cli import measured, what_if
 from haversack.cli.option_types import Address, FieldOption, Seconds, UnitsFile, Whole
-from haversack.run import Attention, Optimizer, Precision, Recompute
+from haversack.run import Attention, Loss, Optimizer, Precision, Recompute
 from haversack.spelling import names_of
 
 Decorated = Callable[..., Any]
@@ -36,8 +37,10 @@ def _one_of(kind: Any) -> str:
 
 
 _AXES = {"tp": "tensor", "pp": "pipeline", "cp": "context", "ep": "expert"}
-_UNKNOWN = " (above 1 not modelled yet: the verdict is unknown)"
-_NOT_YET: dict[str, str] = {"pp": _UNKNOWN, "cp": _UNKNOWN, "ep": _UNKNOWN}
+_BESIDE: dict[str, str] = {
+    "pp": "; plan is for 1",
+    "ep": "; the activations of experts do not shrink with it",
+}
 
 MODEL = [
     option(
@@ -47,6 +50,25 @@ MODEL = [
         about="Hugging Face config.json of the model, or the folder that holds it; at most 1 MiB. "
         "Nothing is executed or downloaded.",
         metavar="CONFIG.json",
+    ),
+    option(
+        "Model",
+        "--config",
+        "configs",
+        field="documents",
+        about="One of your own files: DeepSpeed, accelerate, torchtitan, Megatron arguments, "
+        "TrainingArguments. The format is detected, or named in front: deepspeed:ds.json. Options "
+        "given here override it; may be repeated.",
+        metavar="[FORMAT:]FILE",
+        multiple=True,
+    ),
+    option(
+        "Model",
+        "--launch",
+        field="documents",
+        about="The command line of the run in quotes, with Megatron-LM's options or "
+        "TrainingArguments: 'torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 32 ...'.",
+        metavar="'COMMAND'",
     ),
 ]
 
@@ -76,70 +98,101 @@ STATES = [
     ),
 ]
 
-DEVICES = [
-    option(
-        "Devices",
-        "--gpus",
-        field="parallelism.world_size",
-        about="Number of ranks, one GPU each. Default: 1.",
-        type=Whole(),
-    ),
-    option(
-        "Devices",
-        "--gpu-memory",
-        field="device.memory_bytes",
-        about="Usable bytes of each GPU, such as 80GiB. Without them no verdict is given.",
-        metavar="BYTES",
-    ),
-    option(
-        "Devices",
-        "--zero",
-        field="parallelism.sharding",
-        about="ZeRO stage, 0 to 3, as in the paper: bf16 parameters and gradients, fp32 master "
-        "copy and moments. Default: 0.",
-        type=Whole(),
-        metavar="STAGE",
-    ),
-    option(
-        "Devices",
-        "--fsdp",
-        field="parallelism.sharding",
-        about="FSDP2 (fully_shard): fp32 shards, units gathered in bf16. Not with --zero.",
-        is_flag=True,
-    ),
-    *(
+
+def devices(*, memory: str, prefetch: str) -> list[Decorated]:
+    """Make the options of devices; what two of them mean depends on the question."""
+    return [
         option(
             "Devices",
-            f"--{axis}",
-            field=f"parallelism.{axis}",
-            about=f"Degree of {kind} parallelism{_NOT_YET.get(axis, '')}. Default: 1.",
+            "--gpus",
+            field="parallelism.world_size",
+            about="Number of ranks, one GPU each. Default: 1.",
             type=Whole(),
-        )
-        for axis, kind in _AXES.items()
-    ),
-    option(
-        "Devices",
-        "--sequence-parallel",
-        field="parallelism.sequence_parallel",
-        about="Split norms and residuals over the tensor-parallel ranks too.",
-        is_flag=True,
-        default=None,
-    ),
-    option(
-        "Devices",
-        "--dp-replicate",
-        field="parallelism.dp_replicate",
-        about="Degree of replicated data parallelism. Default: what follows from the others.",
-        type=Whole(),
-    ),
-    option(
-        "Devices",
-        "--prefetch-units",
-        field="parallelism.prefetch_units",
-        about="Units gathered ahead of the one that runs. Default: 1; with --units 0.",
-        type=Whole(),
-    ),
-]
+        ),
+        option(
+            "Devices",
+            "--device",
+            field="device.name",
+            about="Device of the catalogue, such as h100-80gb: its usable bytes and its rates. "
+            "With a number in front, 8xh100-80gb, --gpus too. Default: none.",
+            metavar="NAME",
+        ),
+        option(
+            "Devices",
+            "--gpu-memory",
+            field="device.memory_bytes",
+            about=f"Usable bytes of each GPU, such as 80GiB{memory}",
+            metavar="BYTES",
+        ),
+        option(
+            "Devices",
+            "--zero",
+            field="parallelism.sharding",
+            about="ZeRO stage, 0 to 3, as in the paper: bf16 parameters and gradients, fp32 master "
+            "copy and moments. Default: 0.",
+            type=Whole(),
+            metavar="STAGE",
+        ),
+        option(
+            "Devices",
+            "--fsdp",
+            field="parallelism.sharding",
+            about="FSDP2 (fully_shard): fp32 shards, units gathered in bf16. Not with --zero.",
+            is_flag=True,
+        ),
+        *(
+            option(
+                "Devices",
+                f"--{axis}",
+                field=f"parallelism.{axis}",
+                about=f"Degree of {kind} parallelism{_BESIDE.get(axis, '')}. Default: 1.",
+                type=Whole(),
+            )
+            for axis, kind in _AXES.items()
+        ),
+        option(
+            "Devices",
+            "--virtual-stages",
+            field="parallelism.virtual_stages",
+            about="Chunks of layers on each pipeline stage, interleaved 1F1B. Default: 1.",
+            type=Whole(),
+        ),
+        option(
+            "Devices",
+            "--expert-tp",
+            field="parallelism.expert_tp",
+            about="Degree of tensor parallelism inside experts. Default: as --tp.",
+            type=Whole(),
+        ),
+        option(
+            "Devices",
+            "--sequence-parallel",
+            field="parallelism.sequence_parallel",
+            about="Split norms and residuals over the tensor-parallel ranks too.",
+            is_flag=True,
+            default=None,
+        ),
+        option(
+            "Devices",
+            "--dp-replicate",
+            field="parallelism.dp_replicate",
+            about="Degree of replicated data parallelism. Default: what follows from the others.",
+            type=Whole(),
+        ),
+        option(
+            "Devices",
+            "--prefetch-units",
+            field="parallelism.prefetch_units",
+            about=f"Units gathered ahead of the one that runs. Default: {prefetch}.",
+            type=Whole(),
+        ),
+    ]
+
+
+DEVICES = devices(
+    memory=". Without them no verdict is given.",
+    prefetch="0, beyond what the schedule does by itself",
+)
 
 TRAINING = [
     option(
@@ -147,6 +200,14 @@ TRAINING = [
         "--seq",
         field="training.seq",
         about="Tokens of a sequence. Needed for activations.",
+        type=Whole(),
+        metavar="TOKENS",
+    ),
+    option(
+        "Training",
+        "--target-seq",
+        field="training.target_seq",
+        about="Tokens of the decoder's sequences, for a model with an encoder. Default: --seq.",
         type=Whole(),
         metavar="TOKENS",
     ),
@@ -187,6 +248,13 @@ TRAINING = [
         about=f"Attention kernel that the run really uses: {_one_of(Attention)}. Default: flash.",
         metavar="NAME",
     ),
+    option(
+        "Training",
+        "--loss",
+        field="training.loss",
+        about=f"How the loss is made: {_one_of(Loss)}. Default: as the kernel profile's framework.",
+        metavar="NAME",
+    ),
 ]
 
 RECOMPUTE = [
@@ -194,8 +262,8 @@ RECOMPUTE = [
         "Training",
         "--recompute",
         field="training.recompute",
-        about=f"What is recomputed in backward: {_one_of(Recompute)} (selective is not modelled "
-        "yet). Default: none.",
+        about=f"What is recomputed in backward: {_one_of(Recompute)} (selective: the core "
+        "of attention). Default: none.",
         metavar="NAME",
     ),
 ]
@@ -229,6 +297,40 @@ BUDGET = [
         metavar="NAME",
     ),
 ]
+
+WHAT_IF = option(
+    "Answer",
+    "--what-if",
+    "what_ifs",
+    field="what_ifs",
+    about="A variation to answer in the same call, such as 'zero=2 microbatch=4'; may be repeated.",
+    metavar=what_if.METAVAR,
+    callback=what_if.read_all,
+    multiple=True,
+)
+
+MEASURED = option(
+    "Answer",
+    "--measured",
+    "measurements",
+    field="measurements",
+    about="A figure read on a real run, to compare with and to go by: 'step 2 backward=71.2GiB', "
+    "peak=71.2GiB, reserved=75GiB; peak@3=70GiB is of rank 3; may be repeated.",
+    metavar=measured.METAVAR,
+    callback=measured.read_all,
+    multiple=True,
+)
+
+BRIEF = option(
+    "Answer",
+    "--brief",
+    field="questions",
+    about="Leave out the timeline, what would help, and the searches: the fastest answer.",
+    is_flag=True,
+)
+
+# What a described model is asked about.
+RUN = [*MODEL, *DEVICES, *TRAINING, *RECOMPUTE, *KERNELS, *BUDGET]
 
 SERVER = [
     option(

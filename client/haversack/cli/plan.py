@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from haversack.cli import exits, files, options
-from haversack.cli.calls import connected, deadline, print_answer
+from haversack.cli.calls import connected, deadline, print_answer, telling_of_compilation
 from haversack.cli.command import AnswerCommand
 from haversack.cli.option_types import CandidatesFile, Whole
 
@@ -19,6 +19,10 @@ _CANDIDATES = [
         type=CandidatesFile(),
     )
 ]
+_DEVICES = options.devices(
+    memory=", which the run is fitted to. Needed without --budget.",
+    prefetch="0, beyond what the schedule does by itself",
+)
 _PLANNING = [
     options.option(
         "Budget",
@@ -49,7 +53,7 @@ _PLANNING = [
 @options.all_of(
     options.MODEL,
     _CANDIDATES,
-    options.DEVICES,
+    _DEVICES,
     options.TRAINING,
     options.KERNELS,
     options.BUDGET,
@@ -84,7 +88,7 @@ def plan(
         mirror = files.mirrored(candidates)
         run["recompute_candidates" if mirror else "candidates"] = candidates
     request = plan_request(**run)
-    with connected(server) as client:
+    with telling_of_compilation(server, as_json), connected(server) as client:
         answer = client.plan(request, **deadline(timeout))
 
     from haversack.cli.render.plan import draw_plan

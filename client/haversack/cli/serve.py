@@ -7,7 +7,7 @@ import click
 
 from haversack.cli import options
 from haversack.cli.command import AnswerCommand
-from haversack.cli.option_types import Address, Port, Seconds, Whole
+from haversack.cli.option_types import Address, AutoOrOff, Port, Seconds, Whole
 
 _SERVICE = "haversack_server.service"
 _OPTIONS = [
@@ -52,6 +52,14 @@ _OPTIONS = [
         "HAVERSACK_GRACE, else 20.",
         type=Seconds(),
     ),
+    options.option(
+        "Service",
+        "--cuda",
+        field="cuda",
+        about="Solve on the CUDA device where that is faster, if one is attached, or never. "
+        "Default: HAVERSACK_CUDA, else auto.",
+        type=AutoOrOff(),
+    ),
 ]
 
 
@@ -68,7 +76,7 @@ def serve(allow: tuple[str, ...], **given: str | float | None) -> None:
     """
     from haversack import _embedded
 
-    _embedded.server_app()  # on a light install this says which extra is missing
+    _embedded.server_app(otherwise="")  # on a light install this says which extra is missing
     arguments = []
     for name, value in given.items():
         if value is not None:  # what is not given is the service's to choose

@@ -23,6 +23,23 @@ def read_all(
     return tuple(_variation(text, f"what_ifs[{place}]") for place, text in enumerate(texts))
 
 
+def read_knobs(
+    ctx: click.Context, option: click.Parameter, texts: Sequence[str]
+) -> tuple[dict[str, Any], ...]:
+    """Read settings with their values; each value is a variation."""
+    return tuple(each for text in texts for each in _values(text, "what_ifs"))
+
+
+def _values(text: str, field: str) -> list[dict[str, Any]]:
+    name, equals, values = text.strip().partition("=")
+    if not equals:
+        return [_variation(name, field)]
+    listed = [value for value in values.split(",") if value.strip()]
+    if not listed or " " in text.strip():
+        refuse(f"{shortly(text)} is no setting with values; give such as 'zero=2,3'", field)
+    return [_variation(f"{name}={value}", field) for value in listed]
+
+
 def _variation(text: str, field: str) -> dict[str, Any]:
     """Read names of options with their values, parted by spaces or commas."""
     changes: dict[str, Any] = {"name": text.strip()}

@@ -95,6 +95,8 @@ class _PrecisionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Precision.V
     """fp32 throughout: 4 + 4 + moments."""
     PRECISION_BF16: _Precision.ValueType  # 4
     """bf16 throughout, moments in bf16 too: 2 + 2 + moments."""
+    PRECISION_BF16_FP32_GRADIENT: _Precision.ValueType  # 5
+    """bf16 parameters, gradients kept and added up in fp32, fp32 master copy and moments: Megatron's bf16."""
 
 class Precision(_Precision, metaclass=_PrecisionEnumTypeWrapper):
     """How many bytes the recipe of numbers spends on a parameter, its gradient and its optimizer state."""
@@ -109,6 +111,8 @@ PRECISION_FP32: Precision.ValueType  # 3
 """fp32 throughout: 4 + 4 + moments."""
 PRECISION_BF16: Precision.ValueType  # 4
 """bf16 throughout, moments in bf16 too: 2 + 2 + moments."""
+PRECISION_BF16_FP32_GRADIENT: Precision.ValueType  # 5
+"""bf16 parameters, gradients kept and added up in fp32, fp32 master copy and moments: Megatron's bf16."""
 Global___Precision: _TypeAlias = Precision  # noqa: Y015
 
 class _Optimizer:
@@ -120,13 +124,37 @@ class _OptimizerEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Optimizer.V
     OPTIMIZER_UNSPECIFIED: _Optimizer.ValueType  # 0
     """The same as ADAMW."""
     OPTIMIZER_ADAMW: _Optimizer.ValueType  # 1
-    """Two moments per parameter, updated without temporaries of the parameters' size (fused, or one tensor at a time)."""
+    """Two moments per parameter; temporaries follow the optimizer_kernel."""
     OPTIMIZER_ADAMW_FOREACH: _Optimizer.ValueType  # 2
-    """Two moments, and during the step one temporary of the size of the local parameters."""
+    """The same as ADAMW with the optimizer_kernel FOREACH."""
     OPTIMIZER_SGD: _Optimizer.ValueType  # 3
     """No state."""
     OPTIMIZER_SGD_MOMENTUM: _Optimizer.ValueType  # 4
-    """One momentum buffer per parameter."""
+    """One momentum buffer per parameter, Nesterov or not."""
+    OPTIMIZER_ADAFACTOR: _Optimizer.ValueType  # 5
+    """PyTorch's Adafactor: second moments by row and by column where a tensor has two dimensions or more, no first moment. A flat shard (ZeRO, FSDP1) has one dimension, so nothing is factored there."""
+    OPTIMIZER_ADAFACTOR_FP32: _Optimizer.ValueType  # 6
+    """transformers' Adafactor: the same with states in fp32."""
+    OPTIMIZER_ADAMW_8BIT: _Optimizer.ValueType  # 7
+    """bitsandbytes' 8-bit AdamW: two moments of 1 byte each with an fp32 scale for every 256 numbers; tensors below 4,096 elements keep fp32."""
+    OPTIMIZER_PAGED_ADAMW: _Optimizer.ValueType  # 8
+    """bitsandbytes' paged AdamW: two fp32 moments; those of tensors from 100,000 elements on are in managed memory, which may lie on the host."""
+    OPTIMIZER_PAGED_ADAMW_8BIT: _Optimizer.ValueType  # 9
+    """bitsandbytes' paged 8-bit AdamW: the scales stay on the device."""
+    OPTIMIZER_LION: _Optimizer.ValueType  # 10
+    """bitsandbytes' Lion: one fp32 moment."""
+    OPTIMIZER_LION_8BIT: _Optimizer.ValueType  # 11
+    """bitsandbytes' 8-bit Lion."""
+    OPTIMIZER_PAGED_LION: _Optimizer.ValueType  # 12
+    """bitsandbytes' paged Lion."""
+    OPTIMIZER_PAGED_LION_8BIT: _Optimizer.ValueType  # 13
+    """bitsandbytes' paged 8-bit Lion."""
+    OPTIMIZER_MUON: _Optimizer.ValueType  # 14
+    """Muon: one momentum buffer for the matrices of layers, AdamW for embedding, head, norms and biases."""
+    OPTIMIZER_RMSPROP: _Optimizer.ValueType  # 15
+    """PyTorch's RMSprop, neither centered nor with momentum: one moment."""
+    OPTIMIZER_ADAGRAD: _Optimizer.ValueType  # 16
+    """PyTorch's Adagrad: one sum, from the start."""
 
 class Optimizer(_Optimizer, metaclass=_OptimizerEnumTypeWrapper):
     """The optimizer, as far as its memory goes."""
@@ -134,13 +162,37 @@ class Optimizer(_Optimizer, metaclass=_OptimizerEnumTypeWrapper):
 OPTIMIZER_UNSPECIFIED: Optimizer.ValueType  # 0
 """The same as ADAMW."""
 OPTIMIZER_ADAMW: Optimizer.ValueType  # 1
-"""Two moments per parameter, updated without temporaries of the parameters' size (fused, or one tensor at a time)."""
+"""Two moments per parameter; temporaries follow the optimizer_kernel."""
 OPTIMIZER_ADAMW_FOREACH: Optimizer.ValueType  # 2
-"""Two moments, and during the step one temporary of the size of the local parameters."""
+"""The same as ADAMW with the optimizer_kernel FOREACH."""
 OPTIMIZER_SGD: Optimizer.ValueType  # 3
 """No state."""
 OPTIMIZER_SGD_MOMENTUM: Optimizer.ValueType  # 4
-"""One momentum buffer per parameter."""
+"""One momentum buffer per parameter, Nesterov or not."""
+OPTIMIZER_ADAFACTOR: Optimizer.ValueType  # 5
+"""PyTorch's Adafactor: second moments by row and by column where a tensor has two dimensions or more, no first moment. A flat shard (ZeRO, FSDP1) has one dimension, so nothing is factored there."""
+OPTIMIZER_ADAFACTOR_FP32: Optimizer.ValueType  # 6
+"""transformers' Adafactor: the same with states in fp32."""
+OPTIMIZER_ADAMW_8BIT: Optimizer.ValueType  # 7
+"""bitsandbytes' 8-bit AdamW: two moments of 1 byte each with an fp32 scale for every 256 numbers; tensors below 4,096 elements keep fp32."""
+OPTIMIZER_PAGED_ADAMW: Optimizer.ValueType  # 8
+"""bitsandbytes' paged AdamW: two fp32 moments; those of tensors from 100,000 elements on are in managed memory, which may lie on the host."""
+OPTIMIZER_PAGED_ADAMW_8BIT: Optimizer.ValueType  # 9
+"""bitsandbytes' paged 8-bit AdamW: the scales stay on the device."""
+OPTIMIZER_LION: Optimizer.ValueType  # 10
+"""bitsandbytes' Lion: one fp32 moment."""
+OPTIMIZER_LION_8BIT: Optimizer.ValueType  # 11
+"""bitsandbytes' 8-bit Lion."""
+OPTIMIZER_PAGED_LION: Optimizer.ValueType  # 12
+"""bitsandbytes' paged Lion."""
+OPTIMIZER_PAGED_LION_8BIT: Optimizer.ValueType  # 13
+"""bitsandbytes' paged 8-bit Lion."""
+OPTIMIZER_MUON: Optimizer.ValueType  # 14
+"""Muon: one momentum buffer for the matrices of layers, AdamW for embedding, head, norms and biases."""
+OPTIMIZER_RMSPROP: Optimizer.ValueType  # 15
+"""PyTorch's RMSprop, neither centered nor with momentum: one moment."""
+OPTIMIZER_ADAGRAD: Optimizer.ValueType  # 16
+"""PyTorch's Adagrad: one sum, from the start."""
 Global___Optimizer: _TypeAlias = Optimizer  # noqa: Y015
 
 class _Attention:
@@ -155,6 +207,8 @@ class _AttentionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Attention.V
     """A fused kernel that keeps no score matrix (FlashAttention or the flash kernel of SDPA)."""
     ATTENTION_EAGER: _Attention.ValueType  # 2
     """Separate operations that keep the score matrix."""
+    ATTENTION_UNKNOWN: _Attention.ValueType  # 3
+    """Not known: the low end is that of FLASH, the high end that of EAGER."""
 
 class Attention(_Attention, metaclass=_AttentionEnumTypeWrapper):
     """The attention kernel that the run really uses."""
@@ -165,6 +219,8 @@ ATTENTION_FLASH: Attention.ValueType  # 1
 """A fused kernel that keeps no score matrix (FlashAttention or the flash kernel of SDPA)."""
 ATTENTION_EAGER: Attention.ValueType  # 2
 """Separate operations that keep the score matrix."""
+ATTENTION_UNKNOWN: Attention.ValueType  # 3
+"""Not known: the low end is that of FLASH, the high end that of EAGER."""
 Global___Attention: _TypeAlias = Attention  # noqa: Y015
 
 class _Recompute:
@@ -180,7 +236,7 @@ class _RecomputeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Recompute.V
     RECOMPUTE_FULL: _Recompute.ValueType  # 2
     """Every layer keeps its input only and runs its forward again (activation checkpointing of each layer)."""
     RECOMPUTE_SELECTIVE: _Recompute.ValueType  # 3
-    """Every layer recomputes the core of its attention only. Not modelled yet."""
+    """Every layer recomputes parts of itself: those of recompute_modules, the core of its attention if none."""
 
 class Recompute(_Recompute, metaclass=_RecomputeEnumTypeWrapper):
     """What is recomputed in backward."""
@@ -192,8 +248,112 @@ RECOMPUTE_NONE: Recompute.ValueType  # 1
 RECOMPUTE_FULL: Recompute.ValueType  # 2
 """Every layer keeps its input only and runs its forward again (activation checkpointing of each layer)."""
 RECOMPUTE_SELECTIVE: Recompute.ValueType  # 3
-"""Every layer recomputes the core of its attention only. Not modelled yet."""
+"""Every layer recomputes parts of itself: those of recompute_modules, the core of its attention if none."""
 Global___Recompute: _TypeAlias = Recompute  # noqa: Y015
+
+class _RecomputeModule:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _RecomputeModuleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RecomputeModule.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    RECOMPUTE_MODULE_UNSPECIFIED: _RecomputeModule.ValueType  # 0
+    """Refused: say which part."""
+    RECOMPUTE_MODULE_CORE_ATTENTION: _RecomputeModule.ValueType  # 1
+    """Scores, softmax, dropout and their product with the values."""
+    RECOMPUTE_MODULE_MLP: _RecomputeModule.ValueType  # 2
+    """The feed-forward part of a dense layer."""
+    RECOMPUTE_MODULE_LAYER_NORM: _RecomputeModule.ValueType  # 3
+    """The norms; their results are dropped and made again."""
+    RECOMPUTE_MODULE_MOE_ACTIVATION: _RecomputeModule.ValueType  # 4
+    """The activation inside experts; its result is dropped and made again."""
+    RECOMPUTE_MODULE_MOE: _RecomputeModule.ValueType  # 5
+    """Router and experts."""
+    RECOMPUTE_MODULE_LATENT_EXPANSION: _RecomputeModule.ValueType  # 6
+    """Queries, keys and values that latent attention expands; they are dropped and made again."""
+
+class RecomputeModule(_RecomputeModule, metaclass=_RecomputeModuleEnumTypeWrapper):
+    """A part of a layer that selective recomputation runs again (Megatron-LM's --recompute-modules)."""
+
+RECOMPUTE_MODULE_UNSPECIFIED: RecomputeModule.ValueType  # 0
+"""Refused: say which part."""
+RECOMPUTE_MODULE_CORE_ATTENTION: RecomputeModule.ValueType  # 1
+"""Scores, softmax, dropout and their product with the values."""
+RECOMPUTE_MODULE_MLP: RecomputeModule.ValueType  # 2
+"""The feed-forward part of a dense layer."""
+RECOMPUTE_MODULE_LAYER_NORM: RecomputeModule.ValueType  # 3
+"""The norms; their results are dropped and made again."""
+RECOMPUTE_MODULE_MOE_ACTIVATION: RecomputeModule.ValueType  # 4
+"""The activation inside experts; its result is dropped and made again."""
+RECOMPUTE_MODULE_MOE: RecomputeModule.ValueType  # 5
+"""Router and experts."""
+RECOMPUTE_MODULE_LATENT_EXPANSION: RecomputeModule.ValueType  # 6
+"""Queries, keys and values that latent attention expands; they are dropped and made again."""
+Global___RecomputeModule: _TypeAlias = RecomputeModule  # noqa: Y015
+
+class _RecomputeMethod:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _RecomputeMethodEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RecomputeMethod.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    RECOMPUTE_METHOD_UNSPECIFIED: _RecomputeMethod.ValueType  # 0
+    """The same as UNIFORM with one layer in a segment."""
+    RECOMPUTE_METHOD_UNIFORM: _RecomputeMethod.ValueType  # 1
+    """All of them, in segments of recompute_layers layers, each of which keeps its input only."""
+    RECOMPUTE_METHOD_BLOCK: _RecomputeMethod.ValueType  # 2
+    """The first recompute_layers layers of every pipeline stage (of every chunk); the others save."""
+
+class RecomputeMethod(_RecomputeMethod, metaclass=_RecomputeMethodEnumTypeWrapper):
+    """Which layers full recomputation runs again (Megatron-LM's --recompute-method)."""
+
+RECOMPUTE_METHOD_UNSPECIFIED: RecomputeMethod.ValueType  # 0
+"""The same as UNIFORM with one layer in a segment."""
+RECOMPUTE_METHOD_UNIFORM: RecomputeMethod.ValueType  # 1
+"""All of them, in segments of recompute_layers layers, each of which keeps its input only."""
+RECOMPUTE_METHOD_BLOCK: RecomputeMethod.ValueType  # 2
+"""The first recompute_layers layers of every pipeline stage (of every chunk); the others save."""
+Global___RecomputeMethod: _TypeAlias = RecomputeMethod  # noqa: Y015
+
+class _Loss:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _LossEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Loss.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    LOSS_UNSPECIFIED: _Loss.ValueType  # 0
+    """As the kernel profile's framework does it."""
+    LOSS_PLAIN: _Loss.ValueType  # 1
+    """Logits, log-softmax and gradients in the compute type."""
+    LOSS_FP32: _Loss.ValueType  # 2
+    """Logits are copied to fp32; log-softmax and gradients are fp32 too."""
+    LOSS_FP32_IN_PLACE: _Loss.ValueType  # 3
+    """Logits are copied to fp32 once; softmax and gradient overwrite that copy (Megatron-LM's cross-entropy)."""
+    LOSS_IN_PLACE: _Loss.ValueType  # 4
+    """The gradient overwrites the logits (Transformer Engine's and Liger's fused cross-entropy)."""
+    LOSS_CHUNKED: _Loss.ValueType  # 5
+    """Logits are whole, their copy to fp32 is made chunk by chunk (torchtune's chunked cross-entropy)."""
+    LOSS_FUSED_LINEAR: _Loss.ValueType  # 6
+    """Logits are made, judged and differentiated chunk by chunk and are never whole (fused linear cross-entropy)."""
+
+class Loss(_Loss, metaclass=_LossEnumTypeWrapper):
+    """How the loss is made of the last hidden states."""
+
+LOSS_UNSPECIFIED: Loss.ValueType  # 0
+"""As the kernel profile's framework does it."""
+LOSS_PLAIN: Loss.ValueType  # 1
+"""Logits, log-softmax and gradients in the compute type."""
+LOSS_FP32: Loss.ValueType  # 2
+"""Logits are copied to fp32; log-softmax and gradients are fp32 too."""
+LOSS_FP32_IN_PLACE: Loss.ValueType  # 3
+"""Logits are copied to fp32 once; softmax and gradient overwrite that copy (Megatron-LM's cross-entropy)."""
+LOSS_IN_PLACE: Loss.ValueType  # 4
+"""The gradient overwrites the logits (Transformer Engine's and Liger's fused cross-entropy)."""
+LOSS_CHUNKED: Loss.ValueType  # 5
+"""Logits are whole, their copy to fp32 is made chunk by chunk (torchtune's chunked cross-entropy)."""
+LOSS_FUSED_LINEAR: Loss.ValueType  # 6
+"""Logits are made, judged and differentiated chunk by chunk and are never whole (fused linear cross-entropy)."""
+Global___Loss: _TypeAlias = Loss  # noqa: Y015
 
 class _Occasion:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -223,6 +383,86 @@ OCCASION_LOADING: Occasion.ValueType  # 3
 """Loading a training checkpoint from disk."""
 Global___Occasion: _TypeAlias = Occasion  # noqa: Y015
 
+class _NumberType:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _NumberTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_NumberType.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    NUMBER_TYPE_UNSPECIFIED: _NumberType.ValueType  # 0
+    """Not said."""
+    NUMBER_TYPE_FP32: _NumberType.ValueType  # 1
+    """4 bytes."""
+    NUMBER_TYPE_BF16: _NumberType.ValueType  # 2
+    """2 bytes."""
+    NUMBER_TYPE_FP16: _NumberType.ValueType  # 3
+    """2 bytes."""
+
+class NumberType(_NumberType, metaclass=_NumberTypeEnumTypeWrapper):
+    """A type of floating-point numbers."""
+
+NUMBER_TYPE_UNSPECIFIED: NumberType.ValueType  # 0
+"""Not said."""
+NUMBER_TYPE_FP32: NumberType.ValueType  # 1
+"""4 bytes."""
+NUMBER_TYPE_BF16: NumberType.ValueType  # 2
+"""2 bytes."""
+NUMBER_TYPE_FP16: NumberType.ValueType  # 3
+"""2 bytes."""
+Global___NumberType: _TypeAlias = NumberType  # noqa: Y015
+
+class _OptimizerKernel:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _OptimizerKernelEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_OptimizerKernel.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    OPTIMIZER_KERNEL_UNSPECIFIED: _OptimizerKernel.ValueType  # 0
+    """The same as FUSED."""
+    OPTIMIZER_KERNEL_FUSED: _OptimizerKernel.ValueType  # 1
+    """One kernel for everything (fused=True): no temporaries of the parameters' size."""
+    OPTIMIZER_KERNEL_FOREACH: _OptimizerKernel.ValueType  # 2
+    """All tensors at once (foreach=True, PyTorch's default on GPUs): a temporary as large as what is updated."""
+    OPTIMIZER_KERNEL_FOR_LOOP: _OptimizerKernel.ValueType  # 3
+    """One tensor after the other (foreach=False): a few temporaries of the largest one's size."""
+
+class OptimizerKernel(_OptimizerKernel, metaclass=_OptimizerKernelEnumTypeWrapper):
+    """How an optimizer updates its tensors, as far as temporaries go."""
+
+OPTIMIZER_KERNEL_UNSPECIFIED: OptimizerKernel.ValueType  # 0
+"""The same as FUSED."""
+OPTIMIZER_KERNEL_FUSED: OptimizerKernel.ValueType  # 1
+"""One kernel for everything (fused=True): no temporaries of the parameters' size."""
+OPTIMIZER_KERNEL_FOREACH: OptimizerKernel.ValueType  # 2
+"""All tensors at once (foreach=True, PyTorch's default on GPUs): a temporary as large as what is updated."""
+OPTIMIZER_KERNEL_FOR_LOOP: OptimizerKernel.ValueType  # 3
+"""One tensor after the other (foreach=False): a few temporaries of the largest one's size."""
+Global___OptimizerKernel: _TypeAlias = OptimizerKernel  # noqa: Y015
+
+class _StateDict:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _StateDictEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StateDict.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    STATE_DICT_UNSPECIFIED: _StateDict.ValueType  # 0
+    """The same as SHARDED."""
+    STATE_DICT_SHARDED: _StateDict.ValueType  # 1
+    """Each rank's own shards: nothing is gathered."""
+    STATE_DICT_FULL: _StateDict.ValueType  # 2
+    """The whole model and its optimizer state, gathered tensor by tensor and kept on rank 0."""
+
+class StateDict(_StateDict, metaclass=_StateDictEnumTypeWrapper):
+    """What a training checkpoint holds."""
+
+STATE_DICT_UNSPECIFIED: StateDict.ValueType  # 0
+"""The same as SHARDED."""
+STATE_DICT_SHARDED: StateDict.ValueType  # 1
+"""Each rank's own shards: nothing is gathered."""
+STATE_DICT_FULL: StateDict.ValueType  # 2
+"""The whole model and its optimizer state, gathered tensor by tensor and kept on rank 0."""
+Global___StateDict: _TypeAlias = StateDict  # noqa: Y015
+
 class _Sharding:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -241,6 +481,10 @@ class _ShardingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Sharding.Val
     """Optimizer state, gradients and parameters are sharded (P_os+g+p)."""
     SHARDING_FSDP2: _Sharding.ValueType  # 5
     """fully_shard of PyTorch: each parameter sharded on its first dimension, one unit gathered at a time."""
+    SHARDING_FSDP1: _Sharding.ValueType  # 6
+    """FullyShardedDataParallel of PyTorch: all parameters of a unit in one flat shard."""
+    SHARDING_DISTRIBUTED_OPTIMIZER: _Sharding.ValueType  # 7
+    """Megatron-LM's distributed optimizer: parameters and gradients whole, optimizer state sharded, no bucket beside the gradients."""
 
 class Sharding(_Sharding, metaclass=_ShardingEnumTypeWrapper):
     """How model states are divided among the data-parallel ranks."""
@@ -257,6 +501,10 @@ SHARDING_ZERO_3: Sharding.ValueType  # 4
 """Optimizer state, gradients and parameters are sharded (P_os+g+p)."""
 SHARDING_FSDP2: Sharding.ValueType  # 5
 """fully_shard of PyTorch: each parameter sharded on its first dimension, one unit gathered at a time."""
+SHARDING_FSDP1: Sharding.ValueType  # 6
+"""FullyShardedDataParallel of PyTorch: all parameters of a unit in one flat shard."""
+SHARDING_DISTRIBUTED_OPTIMIZER: Sharding.ValueType  # 7
+"""Megatron-LM's distributed optimizer: parameters and gradients whole, optimizer state sharded, no bucket beside the gradients."""
 Global___Sharding: _TypeAlias = Sharding  # noqa: Y015
 
 class _PipelineSchedule:
@@ -271,6 +519,8 @@ class _PipelineScheduleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Pipe
     """One forward, one backward."""
     PIPELINE_SCHEDULE_INTERLEAVED: _PipelineSchedule.ValueType  # 2
     """1F1B over several chunks of layers on each stage."""
+    PIPELINE_SCHEDULE_GPIPE: _PipelineSchedule.ValueType  # 3
+    """All forwards, then all backwards: every microbatch of a step is in flight at once."""
 
 class PipelineSchedule(_PipelineSchedule, metaclass=_PipelineScheduleEnumTypeWrapper):
     """Order in which a pipeline stage runs its microbatches."""
@@ -281,7 +531,89 @@ PIPELINE_SCHEDULE_ONE_F_ONE_B: PipelineSchedule.ValueType  # 1
 """One forward, one backward."""
 PIPELINE_SCHEDULE_INTERLEAVED: PipelineSchedule.ValueType  # 2
 """1F1B over several chunks of layers on each stage."""
+PIPELINE_SCHEDULE_GPIPE: PipelineSchedule.ValueType  # 3
+"""All forwards, then all backwards: every microbatch of a step is in flight at once."""
 Global___PipelineSchedule: _TypeAlias = PipelineSchedule  # noqa: Y015
+
+class _ContextParallel:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ContextParallelEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ContextParallel.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    CONTEXT_PARALLEL_UNSPECIFIED: _ContextParallel.ValueType  # 0
+    """The same as RING."""
+    CONTEXT_PARALLEL_RING: _ContextParallel.ValueType  # 1
+    """From neighbour to neighbour, a chunk at a time (Megatron-LM's p2p, ring attention)."""
+    CONTEXT_PARALLEL_ALL_GATHER: _ContextParallel.ValueType  # 2
+    """Gathered whole before attention (Megatron-LM's all_gather, torchtitan's allgather)."""
+    CONTEXT_PARALLEL_ALL_TO_ALL: _ContextParallel.ValueType  # 3
+    """Heads are exchanged for tokens (Ulysses, Megatron-LM's a2a)."""
+
+class ContextParallel(_ContextParallel, metaclass=_ContextParallelEnumTypeWrapper):
+    """How the keys and values of other ranks reach a rank under context parallelism."""
+
+CONTEXT_PARALLEL_UNSPECIFIED: ContextParallel.ValueType  # 0
+"""The same as RING."""
+CONTEXT_PARALLEL_RING: ContextParallel.ValueType  # 1
+"""From neighbour to neighbour, a chunk at a time (Megatron-LM's p2p, ring attention)."""
+CONTEXT_PARALLEL_ALL_GATHER: ContextParallel.ValueType  # 2
+"""Gathered whole before attention (Megatron-LM's all_gather, torchtitan's allgather)."""
+CONTEXT_PARALLEL_ALL_TO_ALL: ContextParallel.ValueType  # 3
+"""Heads are exchanged for tokens (Ulysses, Megatron-LM's a2a)."""
+Global___ContextParallel: _TypeAlias = ContextParallel  # noqa: Y015
+
+class _WrapPolicy:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _WrapPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WrapPolicy.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    WRAP_POLICY_UNSPECIFIED: _WrapPolicy.ValueType  # 0
+    """The same as BLOCKS."""
+    WRAP_POLICY_BLOCKS: _WrapPolicy.ValueType  # 1
+    """The embedding, each layer and the head are units of their own (torchtitan)."""
+    WRAP_POLICY_LAYERS: _WrapPolicy.ValueType  # 2
+    """Layers alone are units; embedding and head stay in the root unit, which is gathered for the whole step (accelerate, transformers)."""
+
+class WrapPolicy(_WrapPolicy, metaclass=_WrapPolicyEnumTypeWrapper):
+    """What is gathered as one unit."""
+
+WRAP_POLICY_UNSPECIFIED: WrapPolicy.ValueType  # 0
+"""The same as BLOCKS."""
+WRAP_POLICY_BLOCKS: WrapPolicy.ValueType  # 1
+"""The embedding, each layer and the head are units of their own (torchtitan)."""
+WRAP_POLICY_LAYERS: WrapPolicy.ValueType  # 2
+"""Layers alone are units; embedding and head stay in the root unit, which is gathered for the whole step (accelerate, transformers)."""
+Global___WrapPolicy: _TypeAlias = WrapPolicy  # noqa: Y015
+
+class _BackwardPrefetch:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _BackwardPrefetchEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_BackwardPrefetch.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    BACKWARD_PREFETCH_UNSPECIFIED: _BackwardPrefetch.ValueType  # 0
+    """The same as PRE."""
+    BACKWARD_PREFETCH_PRE: _BackwardPrefetch.ValueType  # 1
+    """Before the unit's own backward runs."""
+    BACKWARD_PREFETCH_POST: _BackwardPrefetch.ValueType  # 2
+    """After it."""
+    BACKWARD_PREFETCH_NONE: _BackwardPrefetch.ValueType  # 3
+    """When it is needed."""
+
+class BackwardPrefetch(_BackwardPrefetch, metaclass=_BackwardPrefetchEnumTypeWrapper):
+    """FSDP1: when the next unit is gathered in backward."""
+
+BACKWARD_PREFETCH_UNSPECIFIED: BackwardPrefetch.ValueType  # 0
+"""The same as PRE."""
+BACKWARD_PREFETCH_PRE: BackwardPrefetch.ValueType  # 1
+"""Before the unit's own backward runs."""
+BACKWARD_PREFETCH_POST: BackwardPrefetch.ValueType  # 2
+"""After it."""
+BACKWARD_PREFETCH_NONE: BackwardPrefetch.ValueType  # 3
+"""When it is needed."""
+Global___BackwardPrefetch: _TypeAlias = BackwardPrefetch  # noqa: Y015
 
 class _DocumentFormat:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -425,6 +757,17 @@ class Training(_message.Message):
     ACTIONS_FIELD_NUMBER: _builtins.int
     NO_SYNC_FIELD_NUMBER: _builtins.int
     OCCASIONS_FIELD_NUMBER: _builtins.int
+    RECOMPUTE_MODULES_FIELD_NUMBER: _builtins.int
+    RECOMPUTE_METHOD_FIELD_NUMBER: _builtins.int
+    RECOMPUTE_LAYERS_FIELD_NUMBER: _builtins.int
+    LOSS_FIELD_NUMBER: _builtins.int
+    LOSS_CHUNKS_FIELD_NUMBER: _builtins.int
+    LOSS_PARALLEL_FIELD_NUMBER: _builtins.int
+    REDUCE_TYPE_FIELD_NUMBER: _builtins.int
+    OPTIMIZER_KERNEL_FIELD_NUMBER: _builtins.int
+    STATE_DICT_FIELD_NUMBER: _builtins.int
+    TARGET_SEQ_FIELD_NUMBER: _builtins.int
+    OPTIMIZER_IN_BACKWARD_FIELD_NUMBER: _builtins.int
     microbatch: _builtins.int
     """Sequences that one forward takes on one rank; needed for activations."""
     seq: _builtins.int
@@ -440,14 +783,38 @@ class Training(_message.Message):
     recompute: Global___Recompute.ValueType
     """What is recomputed; NONE if not given. Not together with actions."""
     no_sync: _builtins.bool
-    """Whether gradients stay unsharded until the last microbatch (no_sync). Not modelled yet."""
+    """Whether gradients stay unsharded until the last microbatch (no_sync); false if not given."""
+    recompute_method: Global___RecomputeMethod.ValueType
+    """Which layers FULL recomputes; all if not given."""
+    recompute_layers: _builtins.int
+    """Layers of a segment (UNIFORM), or layers of a stage that recompute (BLOCK); 1 if not given."""
+    loss: Global___Loss.ValueType
+    """How the loss is made; as the kernel profile's framework does if not given."""
+    loss_chunks: _builtins.int
+    """Chunks of tokens of CHUNKED and FUSED_LINEAR; 8 if not given."""
+    loss_parallel: _builtins.bool
+    """Whether logits stay split over the tensor-parallel ranks; as the kernel profile says if not given."""
+    reduce_type: Global___NumberType.ValueType
+    """Type of numbers in the reduction of gradients; follows the precision if not given."""
+    optimizer_kernel: Global___OptimizerKernel.ValueType
+    """How the optimizer updates its tensors; FUSED if not given."""
+    state_dict: Global___StateDict.ValueType
+    """What a training checkpoint holds when it is saved or loaded; SHARDED if not given."""
+    target_seq: _builtins.int
+    """Tokens of the decoder's sequences, where an encoder takes those of seq; as long as seq if not given."""
+    optimizer_in_backward: _builtins.bool
+    """Whether each parameter is updated as soon as its gradient is made, which is then freed (optimizer_in_bwd); false if not given. Not with accumulation."""
     @_builtins.property
     def actions(self) -> _containers.RepeatedCompositeFieldContainer[Global___BlockAction]:
         """One action for each block that does not save; blocks that are not named save."""
 
     @_builtins.property
     def occasions(self) -> _containers.RepeatedScalarFieldContainer[Global___Occasion.ValueType]:
-        """What else the job does between steps, and holds memory for. Not modelled yet."""
+        """What else the job does between steps, and holds memory for."""
+
+    @_builtins.property
+    def recompute_modules(self) -> _containers.RepeatedScalarFieldContainer[Global___RecomputeModule.ValueType]:
+        """Parts that SELECTIVE recomputes; the core of attention if none is given."""
 
     def __init__(
         self,
@@ -462,27 +829,58 @@ class Training(_message.Message):
         actions: _abc.Iterable[Global___BlockAction] | None = ...,
         no_sync: _builtins.bool | None = ...,
         occasions: _abc.Iterable[Global___Occasion.ValueType] | None = ...,
+        recompute_modules: _abc.Iterable[Global___RecomputeModule.ValueType] | None = ...,
+        recompute_method: Global___RecomputeMethod.ValueType = ...,
+        recompute_layers: _builtins.int | None = ...,
+        loss: Global___Loss.ValueType = ...,
+        loss_chunks: _builtins.int | None = ...,
+        loss_parallel: _builtins.bool | None = ...,
+        reduce_type: Global___NumberType.ValueType = ...,
+        optimizer_kernel: Global___OptimizerKernel.ValueType = ...,
+        state_dict: Global___StateDict.ValueType = ...,
+        target_seq: _builtins.int | None = ...,
+        optimizer_in_backward: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_accumulation", b"_accumulation", "_microbatch", b"_microbatch", "_no_sync", b"_no_sync", "_seq", b"_seq", "accumulation", b"accumulation", "microbatch", b"microbatch", "no_sync", b"no_sync", "seq", b"seq"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_accumulation", b"_accumulation", "_loss_chunks", b"_loss_chunks", "_loss_parallel", b"_loss_parallel", "_microbatch", b"_microbatch", "_no_sync", b"_no_sync", "_optimizer_in_backward", b"_optimizer_in_backward", "_recompute_layers", b"_recompute_layers", "_seq", b"_seq", "_target_seq", b"_target_seq", "accumulation", b"accumulation", "loss_chunks", b"loss_chunks", "loss_parallel", b"loss_parallel", "microbatch", b"microbatch", "no_sync", b"no_sync", "optimizer_in_backward", b"optimizer_in_backward", "recompute_layers", b"recompute_layers", "seq", b"seq", "target_seq", b"target_seq"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_accumulation", b"_accumulation", "_microbatch", b"_microbatch", "_no_sync", b"_no_sync", "_seq", b"_seq", "accumulation", b"accumulation", "actions", b"actions", "attention", b"attention", "microbatch", b"microbatch", "no_sync", b"no_sync", "occasions", b"occasions", "optimizer", b"optimizer", "precision", b"precision", "recompute", b"recompute", "seq", b"seq"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_accumulation", b"_accumulation", "_loss_chunks", b"_loss_chunks", "_loss_parallel", b"_loss_parallel", "_microbatch", b"_microbatch", "_no_sync", b"_no_sync", "_optimizer_in_backward", b"_optimizer_in_backward", "_recompute_layers", b"_recompute_layers", "_seq", b"_seq", "_target_seq", b"_target_seq", "accumulation", b"accumulation", "actions", b"actions", "attention", b"attention", "loss", b"loss", "loss_chunks", b"loss_chunks", "loss_parallel", b"loss_parallel", "microbatch", b"microbatch", "no_sync", b"no_sync", "occasions", b"occasions", "optimizer", b"optimizer", "optimizer_in_backward", b"optimizer_in_backward", "optimizer_kernel", b"optimizer_kernel", "precision", b"precision", "recompute", b"recompute", "recompute_layers", b"recompute_layers", "recompute_method", b"recompute_method", "recompute_modules", b"recompute_modules", "reduce_type", b"reduce_type", "seq", b"seq", "state_dict", b"state_dict", "target_seq", b"target_seq"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__accumulation: _TypeAlias = _typing.Literal["accumulation"]  # noqa: Y015
     _WhichOneofArgType__accumulation: _TypeAlias = _typing.Literal["_accumulation", b"_accumulation"]  # noqa: Y015
+    _WhichOneofReturnType__loss_chunks: _TypeAlias = _typing.Literal["loss_chunks"]  # noqa: Y015
+    _WhichOneofArgType__loss_chunks: _TypeAlias = _typing.Literal["_loss_chunks", b"_loss_chunks"]  # noqa: Y015
+    _WhichOneofReturnType__loss_parallel: _TypeAlias = _typing.Literal["loss_parallel"]  # noqa: Y015
+    _WhichOneofArgType__loss_parallel: _TypeAlias = _typing.Literal["_loss_parallel", b"_loss_parallel"]  # noqa: Y015
     _WhichOneofReturnType__microbatch: _TypeAlias = _typing.Literal["microbatch"]  # noqa: Y015
     _WhichOneofArgType__microbatch: _TypeAlias = _typing.Literal["_microbatch", b"_microbatch"]  # noqa: Y015
     _WhichOneofReturnType__no_sync: _TypeAlias = _typing.Literal["no_sync"]  # noqa: Y015
     _WhichOneofArgType__no_sync: _TypeAlias = _typing.Literal["_no_sync", b"_no_sync"]  # noqa: Y015
+    _WhichOneofReturnType__optimizer_in_backward: _TypeAlias = _typing.Literal["optimizer_in_backward"]  # noqa: Y015
+    _WhichOneofArgType__optimizer_in_backward: _TypeAlias = _typing.Literal["_optimizer_in_backward", b"_optimizer_in_backward"]  # noqa: Y015
+    _WhichOneofReturnType__recompute_layers: _TypeAlias = _typing.Literal["recompute_layers"]  # noqa: Y015
+    _WhichOneofArgType__recompute_layers: _TypeAlias = _typing.Literal["_recompute_layers", b"_recompute_layers"]  # noqa: Y015
     _WhichOneofReturnType__seq: _TypeAlias = _typing.Literal["seq"]  # noqa: Y015
     _WhichOneofArgType__seq: _TypeAlias = _typing.Literal["_seq", b"_seq"]  # noqa: Y015
+    _WhichOneofReturnType__target_seq: _TypeAlias = _typing.Literal["target_seq"]  # noqa: Y015
+    _WhichOneofArgType__target_seq: _TypeAlias = _typing.Literal["_target_seq", b"_target_seq"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__accumulation) -> _WhichOneofReturnType__accumulation | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__loss_chunks) -> _WhichOneofReturnType__loss_chunks | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__loss_parallel) -> _WhichOneofReturnType__loss_parallel | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__microbatch) -> _WhichOneofReturnType__microbatch | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__no_sync) -> _WhichOneofReturnType__no_sync | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__optimizer_in_backward) -> _WhichOneofReturnType__optimizer_in_backward | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__recompute_layers) -> _WhichOneofReturnType__recompute_layers | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__seq) -> _WhichOneofReturnType__seq | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__target_seq) -> _WhichOneofReturnType__target_seq | None: ...
 
 Global___Training: _TypeAlias = Training  # noqa: Y015
 
@@ -490,7 +888,7 @@ Global___Training: _TypeAlias = Training  # noqa: Y015
 class Parallelism(_message.Message):
     """Degrees of every axis, and how model states are sharded.
 
-    dp_replicate * dp_shard * cp * tp * pp = world_size; ep divides the data ranks.
+    dp_replicate * dp_shard * cp * tp * pp = world_size; ep * expert_tp divides the ranks of a pipeline stage.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -509,6 +907,28 @@ class Parallelism(_message.Message):
     RESHARD_AFTER_FORWARD_FIELD_NUMBER: _builtins.int
     PIPELINE_SCHEDULE_FIELD_NUMBER: _builtins.int
     VIRTUAL_STAGES_FIELD_NUMBER: _builtins.int
+    STAGE_LAYERS_FIELD_NUMBER: _builtins.int
+    EXPERT_TP_FIELD_NUMBER: _builtins.int
+    EXPERT_LOAD_PERMILLE_FIELD_NUMBER: _builtins.int
+    EXPERT_CAPACITY_PERMILLE_FIELD_NUMBER: _builtins.int
+    CONTEXT_PARALLEL_FIELD_NUMBER: _builtins.int
+    WRAP_FIELD_NUMBER: _builtins.int
+    LAYERS_PER_UNIT_FIELD_NUMBER: _builtins.int
+    RESHARD_RANKS_FIELD_NUMBER: _builtins.int
+    BACKWARD_PREFETCH_FIELD_NUMBER: _builtins.int
+    FORWARD_PREFETCH_FIELD_NUMBER: _builtins.int
+    LIMIT_ALL_GATHERS_FIELD_NUMBER: _builtins.int
+    OVERLAP_REDUCE_FIELD_NUMBER: _builtins.int
+    CONTIGUOUS_GRADIENTS_FIELD_NUMBER: _builtins.int
+    PREFETCH_ELEMENTS_FIELD_NUMBER: _builtins.int
+    MAX_LIVE_ELEMENTS_FIELD_NUMBER: _builtins.int
+    MAX_REUSE_ELEMENTS_FIELD_NUMBER: _builtins.int
+    PERSISTENT_ELEMENTS_FIELD_NUMBER: _builtins.int
+    GRADIENT_AS_BUCKET_VIEW_FIELD_NUMBER: _builtins.int
+    OFFLOAD_OPTIMIZER_FIELD_NUMBER: _builtins.int
+    OFFLOAD_PARAMETERS_FIELD_NUMBER: _builtins.int
+    PIN_MEMORY_FIELD_NUMBER: _builtins.int
+    RANKS_PER_NODE_FIELD_NUMBER: _builtins.int
     world_size: _builtins.int
     """Number of ranks, one device each; 1 if not given."""
     dp_replicate: _builtins.int
@@ -528,15 +948,63 @@ class Parallelism(_message.Message):
     sharding: Global___Sharding.ValueType
     """What is sharded over the dp_shard ranks."""
     prefetch_units: _builtins.int
-    """Units gathered ahead of the one that runs; 1 if not given, 0 for the subject units."""
+    """Units gathered ahead of the one that runs, on top of what the schedule does by itself (FSDP2: one in backward); 0 if not given."""
     reduce_bucket_elements: _builtins.int
     """Elements of a reduce bucket under ZeRO 1 and 2; 500,000,000 if not given."""
     reshard_after_forward: _builtins.bool
-    """Whether units are freed after their forward; true if not given. False is not modelled yet."""
+    """Whether units are freed after their forward; true if not given."""
     pipeline_schedule: Global___PipelineSchedule.ValueType
-    """Order of microbatches on a pipeline; 1F1B if not given. Not modelled yet."""
+    """Order of microbatches on a pipeline; 1F1B if not given, INTERLEAVED with virtual_stages."""
     virtual_stages: _builtins.int
-    """Chunks of layers on each pipeline stage under the interleaved schedule. Not modelled yet."""
+    """Chunks of layers on each pipeline stage under the interleaved schedule; 1 if not given."""
+    expert_tp: _builtins.int
+    """Degree of tensor parallelism inside experts; as tp if not given."""
+    expert_load_permille: _builtins.int
+    """Rows on the fullest expert-parallel rank, per 1,000 rows of the average; 1,000 (balanced) if not given. The high end is the worst case."""
+    expert_capacity_permille: _builtins.int
+    """Rows that each expert takes at most, and is padded to, per 1,000 rows of the average expert; no limit if not given."""
+    context_parallel: Global___ContextParallel.ValueType
+    """How keys and values are exchanged under context parallelism; RING if not given."""
+    wrap: Global___WrapPolicy.ValueType
+    """What is gathered as one unit under FSDP; BLOCKS if not given."""
+    layers_per_unit: _builtins.int
+    """Layers of one unit under FSDP; 1 if not given."""
+    reshard_ranks: _builtins.int
+    """FSDP2: ranks to which a unit is resharded after its forward, where that is a number (reshard_after_forward=8); all of dp_shard if not given."""
+    backward_prefetch: Global___BackwardPrefetch.ValueType
+    """FSDP1: when the next unit is gathered in backward; PRE if not given."""
+    forward_prefetch: _builtins.bool
+    """FSDP1: whether the next unit is gathered before the one that runs forward; false if not given."""
+    limit_all_gathers: _builtins.bool
+    """FSDP1: whether at most two gathers are under way; true if not given. False is not modelled."""
+    overlap_reduce: _builtins.bool
+    """DeepSpeed's overlap_comm, which doubles the reduce bucket; true under ZERO_3, false elsewhere if not given."""
+    contiguous_gradients: _builtins.bool
+    """DeepSpeed's contiguous_gradients: gradients are copied into the reduce bucket as they are made; true if not given."""
+    prefetch_elements: _builtins.int
+    """DeepSpeed's stage3_prefetch_bucket_size: elements gathered ahead; 50,000,000 if not given."""
+    max_live_elements: _builtins.int
+    """DeepSpeed's stage3_max_live_parameters: elements that stay gathered at most; 1,000,000,000 if not given."""
+    max_reuse_elements: _builtins.int
+    """DeepSpeed's stage3_max_reuse_distance: parameters needed again within so many elements are not freed; 1,000,000,000 if not given."""
+    persistent_elements: _builtins.int
+    """DeepSpeed's stage3_param_persistence_threshold: parameters with fewer elements are never sharded; 100,000 if not given."""
+    gradient_as_bucket_view: _builtins.bool
+    """DistributedDataParallel: whether gradients are views of its buckets; false if not given."""
+    offload_optimizer: _builtins.bool
+    """Whether optimizer state lives on the host, where the step runs too (DeepSpeed's offload_optimizer, Megatron-LM's optimizer-cpu-offload); false if not given."""
+    offload_parameters: _builtins.bool
+    """Whether parameters live on the host too (DeepSpeed's offload_param; FSDP's CPUOffload, which moves gradients and optimizer state along); false if not given."""
+    pin_memory: _builtins.bool
+    """Whether what is offloaded is pinned; as the framework does if not given: DeepSpeed's pin_memory is false, FSDP pins shards and gradients."""
+    ranks_per_node: _builtins.int
+    """Ranks that share the memory of one host; 8, or all of them if they are fewer, if not given."""
+    @_builtins.property
+    def stage_layers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Layers of each stage, in the order of the model; with virtual_stages of each chunk, so that chunk 0
+        of every stage comes before chunk 1. As even as can be if not given; the embedding is on the first, the head on the last.
+        """
+
     def __init__(
         self,
         *,
@@ -554,11 +1022,35 @@ class Parallelism(_message.Message):
         reshard_after_forward: _builtins.bool | None = ...,
         pipeline_schedule: Global___PipelineSchedule.ValueType = ...,
         virtual_stages: _builtins.int | None = ...,
+        stage_layers: _abc.Iterable[_builtins.int] | None = ...,
+        expert_tp: _builtins.int | None = ...,
+        expert_load_permille: _builtins.int | None = ...,
+        expert_capacity_permille: _builtins.int | None = ...,
+        context_parallel: Global___ContextParallel.ValueType = ...,
+        wrap: Global___WrapPolicy.ValueType = ...,
+        layers_per_unit: _builtins.int | None = ...,
+        reshard_ranks: _builtins.int | None = ...,
+        backward_prefetch: Global___BackwardPrefetch.ValueType = ...,
+        forward_prefetch: _builtins.bool | None = ...,
+        limit_all_gathers: _builtins.bool | None = ...,
+        overlap_reduce: _builtins.bool | None = ...,
+        contiguous_gradients: _builtins.bool | None = ...,
+        prefetch_elements: _builtins.int | None = ...,
+        max_live_elements: _builtins.int | None = ...,
+        max_reuse_elements: _builtins.int | None = ...,
+        persistent_elements: _builtins.int | None = ...,
+        gradient_as_bucket_view: _builtins.bool | None = ...,
+        offload_optimizer: _builtins.bool | None = ...,
+        offload_parameters: _builtins.bool | None = ...,
+        pin_memory: _builtins.bool | None = ...,
+        ranks_per_node: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_cp", b"_cp", "_dp_replicate", b"_dp_replicate", "_dp_shard", b"_dp_shard", "_ep", b"_ep", "_pp", b"_pp", "_prefetch_units", b"_prefetch_units", "_reduce_bucket_elements", b"_reduce_bucket_elements", "_reshard_after_forward", b"_reshard_after_forward", "_sequence_parallel", b"_sequence_parallel", "_tp", b"_tp", "_virtual_stages", b"_virtual_stages", "_world_size", b"_world_size", "cp", b"cp", "dp_replicate", b"dp_replicate", "dp_shard", b"dp_shard", "ep", b"ep", "pp", b"pp", "prefetch_units", b"prefetch_units", "reduce_bucket_elements", b"reduce_bucket_elements", "reshard_after_forward", b"reshard_after_forward", "sequence_parallel", b"sequence_parallel", "tp", b"tp", "virtual_stages", b"virtual_stages", "world_size", b"world_size"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_contiguous_gradients", b"_contiguous_gradients", "_cp", b"_cp", "_dp_replicate", b"_dp_replicate", "_dp_shard", b"_dp_shard", "_ep", b"_ep", "_expert_capacity_permille", b"_expert_capacity_permille", "_expert_load_permille", b"_expert_load_permille", "_expert_tp", b"_expert_tp", "_forward_prefetch", b"_forward_prefetch", "_gradient_as_bucket_view", b"_gradient_as_bucket_view", "_layers_per_unit", b"_layers_per_unit", "_limit_all_gathers", b"_limit_all_gathers", "_max_live_elements", b"_max_live_elements", "_max_reuse_elements", b"_max_reuse_elements", "_offload_optimizer", b"_offload_optimizer", "_offload_parameters", b"_offload_parameters", "_overlap_reduce", b"_overlap_reduce", "_persistent_elements", b"_persistent_elements", "_pin_memory", b"_pin_memory", "_pp", b"_pp", "_prefetch_elements", b"_prefetch_elements", "_prefetch_units", b"_prefetch_units", "_ranks_per_node", b"_ranks_per_node", "_reduce_bucket_elements", b"_reduce_bucket_elements", "_reshard_after_forward", b"_reshard_after_forward", "_reshard_ranks", b"_reshard_ranks", "_sequence_parallel", b"_sequence_parallel", "_tp", b"_tp", "_virtual_stages", b"_virtual_stages", "_world_size", b"_world_size", "contiguous_gradients", b"contiguous_gradients", "cp", b"cp", "dp_replicate", b"dp_replicate", "dp_shard", b"dp_shard", "ep", b"ep", "expert_capacity_permille", b"expert_capacity_permille", "expert_load_permille", b"expert_load_permille", "expert_tp", b"expert_tp", "forward_prefetch", b"forward_prefetch", "gradient_as_bucket_view", b"gradient_as_bucket_view", "layers_per_unit", b"layers_per_unit", "limit_all_gathers", b"limit_all_gathers", "max_live_elements", b"max_live_elements", "max_reuse_elements", b"max_reuse_elements", "offload_optimizer", b"offload_optimizer", "offload_parameters", b"offload_parameters", "overlap_reduce", b"overlap_reduce", "persistent_elements", b"persistent_elements", "pin_memory", b"pin_memory", "pp", b"pp", "prefetch_elements", b"prefetch_elements", "prefetch_units", b"prefetch_units", "ranks_per_node", b"ranks_per_node", "reduce_bucket_elements", b"reduce_bucket_elements", "reshard_after_forward", b"reshard_after_forward", "reshard_ranks", b"reshard_ranks", "sequence_parallel", b"sequence_parallel", "tp", b"tp", "virtual_stages", b"virtual_stages", "world_size", b"world_size"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_cp", b"_cp", "_dp_replicate", b"_dp_replicate", "_dp_shard", b"_dp_shard", "_ep", b"_ep", "_pp", b"_pp", "_prefetch_units", b"_prefetch_units", "_reduce_bucket_elements", b"_reduce_bucket_elements", "_reshard_after_forward", b"_reshard_after_forward", "_sequence_parallel", b"_sequence_parallel", "_tp", b"_tp", "_virtual_stages", b"_virtual_stages", "_world_size", b"_world_size", "cp", b"cp", "dp_replicate", b"dp_replicate", "dp_shard", b"dp_shard", "ep", b"ep", "pipeline_schedule", b"pipeline_schedule", "pp", b"pp", "prefetch_units", b"prefetch_units", "reduce_bucket_elements", b"reduce_bucket_elements", "reshard_after_forward", b"reshard_after_forward", "sequence_parallel", b"sequence_parallel", "sharding", b"sharding", "tp", b"tp", "virtual_stages", b"virtual_stages", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_contiguous_gradients", b"_contiguous_gradients", "_cp", b"_cp", "_dp_replicate", b"_dp_replicate", "_dp_shard", b"_dp_shard", "_ep", b"_ep", "_expert_capacity_permille", b"_expert_capacity_permille", "_expert_load_permille", b"_expert_load_permille", "_expert_tp", b"_expert_tp", "_forward_prefetch", b"_forward_prefetch", "_gradient_as_bucket_view", b"_gradient_as_bucket_view", "_layers_per_unit", b"_layers_per_unit", "_limit_all_gathers", b"_limit_all_gathers", "_max_live_elements", b"_max_live_elements", "_max_reuse_elements", b"_max_reuse_elements", "_offload_optimizer", b"_offload_optimizer", "_offload_parameters", b"_offload_parameters", "_overlap_reduce", b"_overlap_reduce", "_persistent_elements", b"_persistent_elements", "_pin_memory", b"_pin_memory", "_pp", b"_pp", "_prefetch_elements", b"_prefetch_elements", "_prefetch_units", b"_prefetch_units", "_ranks_per_node", b"_ranks_per_node", "_reduce_bucket_elements", b"_reduce_bucket_elements", "_reshard_after_forward", b"_reshard_after_forward", "_reshard_ranks", b"_reshard_ranks", "_sequence_parallel", b"_sequence_parallel", "_tp", b"_tp", "_virtual_stages", b"_virtual_stages", "_world_size", b"_world_size", "backward_prefetch", b"backward_prefetch", "context_parallel", b"context_parallel", "contiguous_gradients", b"contiguous_gradients", "cp", b"cp", "dp_replicate", b"dp_replicate", "dp_shard", b"dp_shard", "ep", b"ep", "expert_capacity_permille", b"expert_capacity_permille", "expert_load_permille", b"expert_load_permille", "expert_tp", b"expert_tp", "forward_prefetch", b"forward_prefetch", "gradient_as_bucket_view", b"gradient_as_bucket_view", "layers_per_unit", b"layers_per_unit", "limit_all_gathers", b"limit_all_gathers", "max_live_elements", b"max_live_elements", "max_reuse_elements", b"max_reuse_elements", "offload_optimizer", b"offload_optimizer", "offload_parameters", b"offload_parameters", "overlap_reduce", b"overlap_reduce", "persistent_elements", b"persistent_elements", "pin_memory", b"pin_memory", "pipeline_schedule", b"pipeline_schedule", "pp", b"pp", "prefetch_elements", b"prefetch_elements", "prefetch_units", b"prefetch_units", "ranks_per_node", b"ranks_per_node", "reduce_bucket_elements", b"reduce_bucket_elements", "reshard_after_forward", b"reshard_after_forward", "reshard_ranks", b"reshard_ranks", "sequence_parallel", b"sequence_parallel", "sharding", b"sharding", "stage_layers", b"stage_layers", "tp", b"tp", "virtual_stages", b"virtual_stages", "world_size", b"world_size", "wrap", b"wrap"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__contiguous_gradients: _TypeAlias = _typing.Literal["contiguous_gradients"]  # noqa: Y015
+    _WhichOneofArgType__contiguous_gradients: _TypeAlias = _typing.Literal["_contiguous_gradients", b"_contiguous_gradients"]  # noqa: Y015
     _WhichOneofReturnType__cp: _TypeAlias = _typing.Literal["cp"]  # noqa: Y015
     _WhichOneofArgType__cp: _TypeAlias = _typing.Literal["_cp", b"_cp"]  # noqa: Y015
     _WhichOneofReturnType__dp_replicate: _TypeAlias = _typing.Literal["dp_replicate"]  # noqa: Y015
@@ -567,14 +1059,48 @@ class Parallelism(_message.Message):
     _WhichOneofArgType__dp_shard: _TypeAlias = _typing.Literal["_dp_shard", b"_dp_shard"]  # noqa: Y015
     _WhichOneofReturnType__ep: _TypeAlias = _typing.Literal["ep"]  # noqa: Y015
     _WhichOneofArgType__ep: _TypeAlias = _typing.Literal["_ep", b"_ep"]  # noqa: Y015
+    _WhichOneofReturnType__expert_capacity_permille: _TypeAlias = _typing.Literal["expert_capacity_permille"]  # noqa: Y015
+    _WhichOneofArgType__expert_capacity_permille: _TypeAlias = _typing.Literal["_expert_capacity_permille", b"_expert_capacity_permille"]  # noqa: Y015
+    _WhichOneofReturnType__expert_load_permille: _TypeAlias = _typing.Literal["expert_load_permille"]  # noqa: Y015
+    _WhichOneofArgType__expert_load_permille: _TypeAlias = _typing.Literal["_expert_load_permille", b"_expert_load_permille"]  # noqa: Y015
+    _WhichOneofReturnType__expert_tp: _TypeAlias = _typing.Literal["expert_tp"]  # noqa: Y015
+    _WhichOneofArgType__expert_tp: _TypeAlias = _typing.Literal["_expert_tp", b"_expert_tp"]  # noqa: Y015
+    _WhichOneofReturnType__forward_prefetch: _TypeAlias = _typing.Literal["forward_prefetch"]  # noqa: Y015
+    _WhichOneofArgType__forward_prefetch: _TypeAlias = _typing.Literal["_forward_prefetch", b"_forward_prefetch"]  # noqa: Y015
+    _WhichOneofReturnType__gradient_as_bucket_view: _TypeAlias = _typing.Literal["gradient_as_bucket_view"]  # noqa: Y015
+    _WhichOneofArgType__gradient_as_bucket_view: _TypeAlias = _typing.Literal["_gradient_as_bucket_view", b"_gradient_as_bucket_view"]  # noqa: Y015
+    _WhichOneofReturnType__layers_per_unit: _TypeAlias = _typing.Literal["layers_per_unit"]  # noqa: Y015
+    _WhichOneofArgType__layers_per_unit: _TypeAlias = _typing.Literal["_layers_per_unit", b"_layers_per_unit"]  # noqa: Y015
+    _WhichOneofReturnType__limit_all_gathers: _TypeAlias = _typing.Literal["limit_all_gathers"]  # noqa: Y015
+    _WhichOneofArgType__limit_all_gathers: _TypeAlias = _typing.Literal["_limit_all_gathers", b"_limit_all_gathers"]  # noqa: Y015
+    _WhichOneofReturnType__max_live_elements: _TypeAlias = _typing.Literal["max_live_elements"]  # noqa: Y015
+    _WhichOneofArgType__max_live_elements: _TypeAlias = _typing.Literal["_max_live_elements", b"_max_live_elements"]  # noqa: Y015
+    _WhichOneofReturnType__max_reuse_elements: _TypeAlias = _typing.Literal["max_reuse_elements"]  # noqa: Y015
+    _WhichOneofArgType__max_reuse_elements: _TypeAlias = _typing.Literal["_max_reuse_elements", b"_max_reuse_elements"]  # noqa: Y015
+    _WhichOneofReturnType__offload_optimizer: _TypeAlias = _typing.Literal["offload_optimizer"]  # noqa: Y015
+    _WhichOneofArgType__offload_optimizer: _TypeAlias = _typing.Literal["_offload_optimizer", b"_offload_optimizer"]  # noqa: Y015
+    _WhichOneofReturnType__offload_parameters: _TypeAlias = _typing.Literal["offload_parameters"]  # noqa: Y015
+    _WhichOneofArgType__offload_parameters: _TypeAlias = _typing.Literal["_offload_parameters", b"_offload_parameters"]  # noqa: Y015
+    _WhichOneofReturnType__overlap_reduce: _TypeAlias = _typing.Literal["overlap_reduce"]  # noqa: Y015
+    _WhichOneofArgType__overlap_reduce: _TypeAlias = _typing.Literal["_overlap_reduce", b"_overlap_reduce"]  # noqa: Y015
+    _WhichOneofReturnType__persistent_elements: _TypeAlias = _typing.Literal["persistent_elements"]  # noqa: Y015
+    _WhichOneofArgType__persistent_elements: _TypeAlias = _typing.Literal["_persistent_elements", b"_persistent_elements"]  # noqa: Y015
+    _WhichOneofReturnType__pin_memory: _TypeAlias = _typing.Literal["pin_memory"]  # noqa: Y015
+    _WhichOneofArgType__pin_memory: _TypeAlias = _typing.Literal["_pin_memory", b"_pin_memory"]  # noqa: Y015
     _WhichOneofReturnType__pp: _TypeAlias = _typing.Literal["pp"]  # noqa: Y015
     _WhichOneofArgType__pp: _TypeAlias = _typing.Literal["_pp", b"_pp"]  # noqa: Y015
+    _WhichOneofReturnType__prefetch_elements: _TypeAlias = _typing.Literal["prefetch_elements"]  # noqa: Y015
+    _WhichOneofArgType__prefetch_elements: _TypeAlias = _typing.Literal["_prefetch_elements", b"_prefetch_elements"]  # noqa: Y015
     _WhichOneofReturnType__prefetch_units: _TypeAlias = _typing.Literal["prefetch_units"]  # noqa: Y015
     _WhichOneofArgType__prefetch_units: _TypeAlias = _typing.Literal["_prefetch_units", b"_prefetch_units"]  # noqa: Y015
+    _WhichOneofReturnType__ranks_per_node: _TypeAlias = _typing.Literal["ranks_per_node"]  # noqa: Y015
+    _WhichOneofArgType__ranks_per_node: _TypeAlias = _typing.Literal["_ranks_per_node", b"_ranks_per_node"]  # noqa: Y015
     _WhichOneofReturnType__reduce_bucket_elements: _TypeAlias = _typing.Literal["reduce_bucket_elements"]  # noqa: Y015
     _WhichOneofArgType__reduce_bucket_elements: _TypeAlias = _typing.Literal["_reduce_bucket_elements", b"_reduce_bucket_elements"]  # noqa: Y015
     _WhichOneofReturnType__reshard_after_forward: _TypeAlias = _typing.Literal["reshard_after_forward"]  # noqa: Y015
     _WhichOneofArgType__reshard_after_forward: _TypeAlias = _typing.Literal["_reshard_after_forward", b"_reshard_after_forward"]  # noqa: Y015
+    _WhichOneofReturnType__reshard_ranks: _TypeAlias = _typing.Literal["reshard_ranks"]  # noqa: Y015
+    _WhichOneofArgType__reshard_ranks: _TypeAlias = _typing.Literal["_reshard_ranks", b"_reshard_ranks"]  # noqa: Y015
     _WhichOneofReturnType__sequence_parallel: _TypeAlias = _typing.Literal["sequence_parallel"]  # noqa: Y015
     _WhichOneofArgType__sequence_parallel: _TypeAlias = _typing.Literal["_sequence_parallel", b"_sequence_parallel"]  # noqa: Y015
     _WhichOneofReturnType__tp: _TypeAlias = _typing.Literal["tp"]  # noqa: Y015
@@ -584,6 +1110,8 @@ class Parallelism(_message.Message):
     _WhichOneofReturnType__world_size: _TypeAlias = _typing.Literal["world_size"]  # noqa: Y015
     _WhichOneofArgType__world_size: _TypeAlias = _typing.Literal["_world_size", b"_world_size"]  # noqa: Y015
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__contiguous_gradients) -> _WhichOneofReturnType__contiguous_gradients | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__cp) -> _WhichOneofReturnType__cp | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__dp_replicate) -> _WhichOneofReturnType__dp_replicate | None: ...
@@ -592,13 +1120,47 @@ class Parallelism(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__ep) -> _WhichOneofReturnType__ep | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expert_capacity_permille) -> _WhichOneofReturnType__expert_capacity_permille | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expert_load_permille) -> _WhichOneofReturnType__expert_load_permille | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expert_tp) -> _WhichOneofReturnType__expert_tp | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__forward_prefetch) -> _WhichOneofReturnType__forward_prefetch | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__gradient_as_bucket_view) -> _WhichOneofReturnType__gradient_as_bucket_view | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__layers_per_unit) -> _WhichOneofReturnType__layers_per_unit | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__limit_all_gathers) -> _WhichOneofReturnType__limit_all_gathers | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_live_elements) -> _WhichOneofReturnType__max_live_elements | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_reuse_elements) -> _WhichOneofReturnType__max_reuse_elements | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__offload_optimizer) -> _WhichOneofReturnType__offload_optimizer | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__offload_parameters) -> _WhichOneofReturnType__offload_parameters | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__overlap_reduce) -> _WhichOneofReturnType__overlap_reduce | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__persistent_elements) -> _WhichOneofReturnType__persistent_elements | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__pin_memory) -> _WhichOneofReturnType__pin_memory | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__pp) -> _WhichOneofReturnType__pp | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__prefetch_elements) -> _WhichOneofReturnType__prefetch_elements | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__prefetch_units) -> _WhichOneofReturnType__prefetch_units | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__ranks_per_node) -> _WhichOneofReturnType__ranks_per_node | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__reduce_bucket_elements) -> _WhichOneofReturnType__reduce_bucket_elements | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__reshard_after_forward) -> _WhichOneofReturnType__reshard_after_forward | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__reshard_ranks) -> _WhichOneofReturnType__reshard_ranks | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__sequence_parallel) -> _WhichOneofReturnType__sequence_parallel | None: ...
     @_typing.overload
@@ -621,7 +1183,9 @@ class Device(_message.Message):
     FLOPS_PER_S_FIELD_NUMBER: _builtins.int
     BYTES_PER_S_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Name, for the answer's text only."""
+    """Name in the catalogue, such as "h100-80gb": it sets what is not given below. Another name is refused,
+    unless memory_bytes is given; then it is for the answer's text only.
+    """
     memory_bytes: _builtins.int
     """Usable bytes; what the driver and other processes take is not part of it. No verdict without it."""
     flops_per_s: _builtins.int

@@ -10,6 +10,8 @@ from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from haversack.v1 import common_pb2 as _common_pb2
 from haversack.v1 import profile_pb2 as _profile_pb2
+from haversack.v1 import questions_pb2 as _questions_pb2
+from haversack.v1 import trace_pb2 as _trace_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -152,6 +154,8 @@ class EstimateRequest(_message.Message):
     BUDGET_FIELD_NUMBER: _builtins.int
     MEASUREMENTS_FIELD_NUMBER: _builtins.int
     WHAT_IFS_FIELD_NUMBER: _builtins.int
+    QUESTIONS_FIELD_NUMBER: _builtins.int
+    OOM_FIELD_NUMBER: _builtins.int
     parameter_count: _builtins.int
     """Subject: number of parameters. Only the steady part can be answered."""
     kernel_profile: _builtins.str
@@ -166,7 +170,9 @@ class EstimateRequest(_message.Message):
 
     @_builtins.property
     def documents(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Document]:
-        """Subject: the user's own files. Typed settings override what they say, and the answer says so."""
+        """The user's own files: one describes the model and is the subject, the others only set what the
+        request leaves open. What the request sets overrides them, and the answer says so.
+        """
 
     @_builtins.property
     def profile(self) -> _profile_pb2.Profile:
@@ -200,6 +206,16 @@ class EstimateRequest(_message.Message):
     def what_ifs(self) -> _containers.RepeatedCompositeFieldContainer[Global___WhatIf]:
         """Variations to answer in the same call."""
 
+    @_builtins.property
+    def questions(self) -> _containers.RepeatedScalarFieldContainer[_questions_pb2.EstimateQuestion.ValueType]:
+        """What to answer beside verdict, peak, phases, terms and ranks. TIMELINE, ADVICE, MIN_GPUS and
+        MAX_MICROBATCH if empty.
+        """
+
+    @_builtins.property
+    def oom(self) -> _questions_pb2.OutOfMemory:
+        """An error to explain: which tensor has the size, in which phase, and what broke."""
+
     def __init__(
         self,
         *,
@@ -216,10 +232,12 @@ class EstimateRequest(_message.Message):
         budget: _common_pb2.Budget | None = ...,
         measurements: _abc.Iterable[_common_pb2.Measurement] | None = ...,
         what_ifs: _abc.Iterable[Global___WhatIf] | None = ...,
+        questions: _abc.Iterable[_questions_pb2.EstimateQuestion.ValueType] | None = ...,
+        oom: _questions_pb2.OutOfMemory | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_parameter_count", b"_parameter_count", "budget", b"budget", "device", b"device", "parallelism", b"parallelism", "parameter_count", b"parameter_count", "profile", b"profile", "state_bytes", b"state_bytes", "training", b"training", "workload", b"workload"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_parameter_count", b"_parameter_count", "budget", b"budget", "device", b"device", "oom", b"oom", "parallelism", b"parallelism", "parameter_count", b"parameter_count", "profile", b"profile", "state_bytes", b"state_bytes", "training", b"training", "workload", b"workload"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_parameter_count", b"_parameter_count", "budget", b"budget", "device", b"device", "documents", b"documents", "kernel_profile", b"kernel_profile", "measurements", b"measurements", "parallelism", b"parallelism", "parameter_count", b"parameter_count", "profile", b"profile", "state_bytes", b"state_bytes", "training", b"training", "units", b"units", "what_ifs", b"what_ifs", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_parameter_count", b"_parameter_count", "budget", b"budget", "device", b"device", "documents", b"documents", "kernel_profile", b"kernel_profile", "measurements", b"measurements", "oom", b"oom", "parallelism", b"parallelism", "parameter_count", b"parameter_count", "profile", b"profile", "questions", b"questions", "state_bytes", b"state_bytes", "training", b"training", "units", b"units", "what_ifs", b"what_ifs", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__parameter_count: _TypeAlias = _typing.Literal["parameter_count"]  # noqa: Y015
     _WhichOneofArgType__parameter_count: _TypeAlias = _typing.Literal["_parameter_count", b"_parameter_count"]  # noqa: Y015
@@ -454,6 +472,8 @@ class RankClass(_message.Message):
     PEAK_FIELD_NUMBER: _builtins.int
     PEAK_PHASE_FIELD_NUMBER: _builtins.int
     PEAK_MOMENT_FIELD_NUMBER: _builtins.int
+    BETWEEN_STEPS_BYTES_FIELD_NUMBER: _builtins.int
+    HOST_BYTES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name, such as "every rank"."""
     first_rank: _builtins.int
@@ -466,6 +486,12 @@ class RankClass(_message.Message):
     """Phase of the peak."""
     peak_moment: _builtins.str
     """Moment of the peak."""
+    between_steps_bytes: _builtins.int
+    """Allocated bytes between two steps: states (gradients only where the framework keeps their
+    buffers), workspaces, and tensors that a pipeline schedule keeps.
+    """
+    host_bytes: _builtins.int
+    """Bytes on the host for each of them: what is offloaded, and what may be paged out."""
     @_builtins.property
     def peak(self) -> Global___Peak:
         """Highest bytes on each of them."""
@@ -480,14 +506,56 @@ class RankClass(_message.Message):
         peak: Global___Peak | None = ...,
         peak_phase: _builtins.str = ...,
         peak_moment: _builtins.str = ...,
+        between_steps_bytes: _builtins.int = ...,
+        host_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["peak", b"peak"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_rank", b"first_rank", "name", b"name", "peak", b"peak", "peak_moment", b"peak_moment", "peak_phase", b"peak_phase", "rank_count", b"rank_count", "steady_bytes", b"steady_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["between_steps_bytes", b"between_steps_bytes", "first_rank", b"first_rank", "host_bytes", b"host_bytes", "name", b"name", "peak", b"peak", "peak_moment", b"peak_moment", "peak_phase", b"peak_phase", "rank_count", b"rank_count", "steady_bytes", b"steady_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RankClass: _TypeAlias = RankClass  # noqa: Y015
+
+@_typing.final
+class HostMemory(_message.Message):
+    """What a run keeps in the memory of its hosts, beside the processes themselves."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RANK_BYTES_FIELD_NUMBER: _builtins.int
+    PINNED_BYTES_FIELD_NUMBER: _builtins.int
+    RANKS_PER_NODE_FIELD_NUMBER: _builtins.int
+    NODE_BYTES_FIELD_NUMBER: _builtins.int
+    TERMS_FIELD_NUMBER: _builtins.int
+    rank_bytes: _builtins.int
+    """Bytes for each rank of the class that has the most, at most."""
+    pinned_bytes: _builtins.int
+    """Of those, bytes in pinned pages, which the system cannot swap out."""
+    ranks_per_node: _builtins.int
+    """Ranks that share one host."""
+    node_bytes: _builtins.int
+    """Bytes for the ranks of one host, all of them of the fullest class."""
+    @_builtins.property
+    def terms(self) -> _containers.RepeatedCompositeFieldContainer[Global___Term]:
+        """What rank_bytes are made of."""
+
+    def __init__(
+        self,
+        *,
+        rank_bytes: _builtins.int = ...,
+        pinned_bytes: _builtins.int = ...,
+        ranks_per_node: _builtins.int = ...,
+        node_bytes: _builtins.int = ...,
+        terms: _abc.Iterable[Global___Term] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node_bytes", b"node_bytes", "pinned_bytes", b"pinned_bytes", "rank_bytes", b"rank_bytes", "ranks_per_node", b"ranks_per_node", "terms", b"terms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HostMemory: _TypeAlias = HostMemory  # noqa: Y015
 
 @_typing.final
 class WhatIfAnswer(_message.Message):
@@ -503,6 +571,8 @@ class WhatIfAnswer(_message.Message):
     DELTA_BYTES_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     NOT_MODELLED_FIELD_NUMBER: _builtins.int
+    COLLECTIVES_FIELD_NUMBER: _builtins.int
+    RECOMPUTE_NS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the variation."""
     verdict: Global___EstimateVerdict.ValueType
@@ -517,6 +587,8 @@ class WhatIfAnswer(_message.Message):
     """
     reason: _builtins.str
     """Why, in a sentence."""
+    recompute_ns: _builtins.int
+    """Time of its optimizer step that goes into recomputation, by the roofline, if collectives are asked."""
     @_builtins.property
     def peak(self) -> Global___Peak:
         """Its peak."""
@@ -524,6 +596,10 @@ class WhatIfAnswer(_message.Message):
     @_builtins.property
     def not_modelled(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """What its figures leave out."""
+
+    @_builtins.property
+    def collectives(self) -> _containers.RepeatedCompositeFieldContainer[_questions_pb2.Collective]:
+        """Collectives of its optimizer step, if asked."""
 
     def __init__(
         self,
@@ -536,14 +612,21 @@ class WhatIfAnswer(_message.Message):
         delta_bytes: _builtins.int | None = ...,
         reason: _builtins.str = ...,
         not_modelled: _abc.Iterable[_builtins.str] | None = ...,
+        collectives: _abc.Iterable[_questions_pb2.Collective] | None = ...,
+        recompute_ns: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_delta_bytes", b"_delta_bytes", "delta_bytes", b"delta_bytes", "peak", b"peak"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_delta_bytes", b"_delta_bytes", "_recompute_ns", b"_recompute_ns", "delta_bytes", b"delta_bytes", "peak", b"peak", "recompute_ns", b"recompute_ns"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_delta_bytes", b"_delta_bytes", "delta_bytes", b"delta_bytes", "name", b"name", "not_modelled", b"not_modelled", "peak", b"peak", "peak_phase", b"peak_phase", "reason", b"reason", "reason_code", b"reason_code", "verdict", b"verdict"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_delta_bytes", b"_delta_bytes", "_recompute_ns", b"_recompute_ns", "collectives", b"collectives", "delta_bytes", b"delta_bytes", "name", b"name", "not_modelled", b"not_modelled", "peak", b"peak", "peak_phase", b"peak_phase", "reason", b"reason", "reason_code", b"reason_code", "recompute_ns", b"recompute_ns", "verdict", b"verdict"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__delta_bytes: _TypeAlias = _typing.Literal["delta_bytes"]  # noqa: Y015
     _WhichOneofArgType__delta_bytes: _TypeAlias = _typing.Literal["_delta_bytes", b"_delta_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__recompute_ns: _TypeAlias = _typing.Literal["recompute_ns"]  # noqa: Y015
+    _WhichOneofArgType__recompute_ns: _TypeAlias = _typing.Literal["_recompute_ns", b"_recompute_ns"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__delta_bytes) -> _WhichOneofReturnType__delta_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__recompute_ns) -> _WhichOneofReturnType__recompute_ns | None: ...
 
 Global___WhatIfAnswer: _TypeAlias = WhatIfAnswer  # noqa: Y015
 
@@ -575,6 +658,18 @@ class EstimateResponse(_message.Message):
     MODEL_VERSION_FIELD_NUMBER: _builtins.int
     BASIS_FIELD_NUMBER: _builtins.int
     WHAT_IFS_FIELD_NUMBER: _builtins.int
+    MAX_SEQ_FIELD_NUMBER: _builtins.int
+    FITTING_CHANGES_FIELD_NUMBER: _builtins.int
+    SEARCHES_FIELD_NUMBER: _builtins.int
+    COLLECTIVES_FIELD_NUMBER: _builtins.int
+    RECOMPUTE_NS_FIELD_NUMBER: _builtins.int
+    OOM_FIELD_NUMBER: _builtins.int
+    RESIDUALS_FIELD_NUMBER: _builtins.int
+    CALIBRATION_FIELD_NUMBER: _builtins.int
+    SETTINGS_FIELD_NUMBER: _builtins.int
+    EVIDENCE_FIELD_NUMBER: _builtins.int
+    TRACE_FIELD_NUMBER: _builtins.int
+    HOST_FIELD_NUMBER: _builtins.int
     verdict: Global___EstimateVerdict.ValueType
     """Whether it fits; UNSPECIFIED where neither a device's memory nor a budget was given."""
     reason_code: Global___ReasonCode.ValueType
@@ -599,6 +694,10 @@ class EstimateResponse(_message.Message):
     """Version of the memory model."""
     basis: _common_pb2.Basis.ValueType
     """What the answer stands on."""
+    max_seq: _builtins.int
+    """Longest sequence that fits, in tokens; 0 if none does, absent if not asked."""
+    recompute_ns: _builtins.int
+    """Time of an optimizer step that goes into recomputation, by the roofline, if collectives are asked."""
     @_builtins.property
     def peak(self) -> Global___Peak:
         """Peak of the rank class with the highest; absent where the subject has no peak to know."""
@@ -637,7 +736,49 @@ class EstimateResponse(_message.Message):
 
     @_builtins.property
     def what_ifs(self) -> _containers.RepeatedCompositeFieldContainer[Global___WhatIfAnswer]:
-        """Answers to the variations, in the order of the request."""
+        """Answers to the variations, in the order of the request; then those of the question KNOBS, the
+        largest saving first.
+        """
+
+    @_builtins.property
+    def fitting_changes(self) -> _containers.RepeatedCompositeFieldContainer[_questions_pb2.FittingChange]:
+        """Changes with which the run fits, the cheapest first; empty if not asked, or if none was found."""
+
+    @_builtins.property
+    def searches(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """How far every search went, and what it took for granted."""
+
+    @_builtins.property
+    def collectives(self) -> _containers.RepeatedCompositeFieldContainer[_questions_pb2.Collective]:
+        """Collectives of an optimizer step on the fullest rank, if asked."""
+
+    @_builtins.property
+    def oom(self) -> _questions_pb2.OomExplanation:
+        """Why memory ran out, if asked."""
+
+    @_builtins.property
+    def residuals(self) -> _containers.RepeatedCompositeFieldContainer[_questions_pb2.Residual]:
+        """Every measured figure beside the expected one."""
+
+    @_builtins.property
+    def calibration(self) -> Global___Calibration:
+        """The peak after the measurements, if there were any to go by."""
+
+    @_builtins.property
+    def settings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What documents set: field, value, and the document and key it stands in; and what the request overrode."""
+
+    @_builtins.property
+    def evidence(self) -> _containers.RepeatedCompositeFieldContainer[Global___Evidence]:
+        """Measured runs nearest to this one under the same kernel profile, the nearest first."""
+
+    @_builtins.property
+    def trace(self) -> _trace_pb2.Trace:
+        """The same step traced, if asked."""
+
+    @_builtins.property
+    def host(self) -> Global___HostMemory:
+        """What lies on the host; absent where nothing does."""
 
     def __init__(
         self,
@@ -664,18 +805,120 @@ class EstimateResponse(_message.Message):
         model_version: _builtins.str = ...,
         basis: _common_pb2.Basis.ValueType = ...,
         what_ifs: _abc.Iterable[Global___WhatIfAnswer] | None = ...,
+        max_seq: _builtins.int | None = ...,
+        fitting_changes: _abc.Iterable[_questions_pb2.FittingChange] | None = ...,
+        searches: _abc.Iterable[_builtins.str] | None = ...,
+        collectives: _abc.Iterable[_questions_pb2.Collective] | None = ...,
+        recompute_ns: _builtins.int | None = ...,
+        oom: _questions_pb2.OomExplanation | None = ...,
+        residuals: _abc.Iterable[_questions_pb2.Residual] | None = ...,
+        calibration: Global___Calibration | None = ...,
+        settings: _abc.Iterable[_builtins.str] | None = ...,
+        evidence: _abc.Iterable[Global___Evidence] | None = ...,
+        trace: _trace_pb2.Trace | None = ...,
+        host: Global___HostMemory | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_microbatch", b"_max_microbatch", "_min_gpus", b"_min_gpus", "max_microbatch", b"max_microbatch", "min_gpus", b"min_gpus", "peak", b"peak"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_microbatch", b"_max_microbatch", "_max_seq", b"_max_seq", "_min_gpus", b"_min_gpus", "_recompute_ns", b"_recompute_ns", "calibration", b"calibration", "host", b"host", "max_microbatch", b"max_microbatch", "max_seq", b"max_seq", "min_gpus", b"min_gpus", "oom", b"oom", "peak", b"peak", "recompute_ns", b"recompute_ns", "trace", b"trace"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_microbatch", b"_max_microbatch", "_min_gpus", b"_min_gpus", "advice", b"advice", "assumptions", b"assumptions", "basis", b"basis", "ignored_inputs", b"ignored_inputs", "max_microbatch", b"max_microbatch", "min_gpus", b"min_gpus", "model_version", b"model_version", "not_modelled", b"not_modelled", "peak", b"peak", "peak_moment", b"peak_moment", "peak_phase", b"peak_phase", "peak_rank", b"peak_rank", "phases", b"phases", "ranks", b"ranks", "reason", b"reason", "reason_code", b"reason_code", "request_digest", b"request_digest", "steady_bytes", b"steady_bytes", "terms", b"terms", "timeline", b"timeline", "verdict", b"verdict", "what_ifs", b"what_ifs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_microbatch", b"_max_microbatch", "_max_seq", b"_max_seq", "_min_gpus", b"_min_gpus", "_recompute_ns", b"_recompute_ns", "advice", b"advice", "assumptions", b"assumptions", "basis", b"basis", "calibration", b"calibration", "collectives", b"collectives", "evidence", b"evidence", "fitting_changes", b"fitting_changes", "host", b"host", "ignored_inputs", b"ignored_inputs", "max_microbatch", b"max_microbatch", "max_seq", b"max_seq", "min_gpus", b"min_gpus", "model_version", b"model_version", "not_modelled", b"not_modelled", "oom", b"oom", "peak", b"peak", "peak_moment", b"peak_moment", "peak_phase", b"peak_phase", "peak_rank", b"peak_rank", "phases", b"phases", "ranks", b"ranks", "reason", b"reason", "reason_code", b"reason_code", "recompute_ns", b"recompute_ns", "request_digest", b"request_digest", "residuals", b"residuals", "searches", b"searches", "settings", b"settings", "steady_bytes", b"steady_bytes", "terms", b"terms", "timeline", b"timeline", "trace", b"trace", "verdict", b"verdict", "what_ifs", b"what_ifs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_microbatch: _TypeAlias = _typing.Literal["max_microbatch"]  # noqa: Y015
     _WhichOneofArgType__max_microbatch: _TypeAlias = _typing.Literal["_max_microbatch", b"_max_microbatch"]  # noqa: Y015
+    _WhichOneofReturnType__max_seq: _TypeAlias = _typing.Literal["max_seq"]  # noqa: Y015
+    _WhichOneofArgType__max_seq: _TypeAlias = _typing.Literal["_max_seq", b"_max_seq"]  # noqa: Y015
     _WhichOneofReturnType__min_gpus: _TypeAlias = _typing.Literal["min_gpus"]  # noqa: Y015
     _WhichOneofArgType__min_gpus: _TypeAlias = _typing.Literal["_min_gpus", b"_min_gpus"]  # noqa: Y015
+    _WhichOneofReturnType__recompute_ns: _TypeAlias = _typing.Literal["recompute_ns"]  # noqa: Y015
+    _WhichOneofArgType__recompute_ns: _TypeAlias = _typing.Literal["_recompute_ns", b"_recompute_ns"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_microbatch) -> _WhichOneofReturnType__max_microbatch | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_seq) -> _WhichOneofReturnType__max_seq | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__min_gpus) -> _WhichOneofReturnType__min_gpus | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__recompute_ns) -> _WhichOneofReturnType__recompute_ns | None: ...
 
 Global___EstimateResponse: _TypeAlias = EstimateResponse  # noqa: Y015
+
+@_typing.final
+class Evidence(_message.Message):
+    """A measured run near the one that was asked for."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    MEASURED_FIELD_NUMBER: _builtins.int
+    MEASURED_BYTES_FIELD_NUMBER: _builtins.int
+    ESTIMATED_BYTES_FIELD_NUMBER: _builtins.int
+    DISTANCE_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """Id of the row."""
+    source: _builtins.str
+    """Where the measurement is published, or the device and versions of our own."""
+    measured: _builtins.str
+    """What was measured, such as "peak allocated, last rank"."""
+    measured_bytes: _builtins.int
+    """The measured figure."""
+    estimated_bytes: _builtins.int
+    """What this version expects for the same run."""
+    distance: _builtins.str
+    """How the run differs from the one that was asked for."""
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        source: _builtins.str = ...,
+        measured: _builtins.str = ...,
+        measured_bytes: _builtins.int = ...,
+        estimated_bytes: _builtins.int = ...,
+        distance: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["distance", b"distance", "estimated_bytes", b"estimated_bytes", "id", b"id", "measured", b"measured", "measured_bytes", b"measured_bytes", "source", b"source"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Evidence: _TypeAlias = Evidence  # noqa: Y015
+
+@_typing.final
+class Calibration(_message.Message):
+    """An estimate scaled to what was measured."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PEAK_FIELD_NUMBER: _builtins.int
+    VERDICT_FIELD_NUMBER: _builtins.int
+    SCALE_PPM_FIELD_NUMBER: _builtins.int
+    STANDS_ON_FIELD_NUMBER: _builtins.int
+    BASIS_FIELD_NUMBER: _builtins.int
+    verdict: Global___EstimateVerdict.ValueType
+    """The verdict on it."""
+    scale_ppm: _builtins.int
+    """Measured over expected allocated bytes, in parts per million."""
+    stands_on: _builtins.str
+    """What the scale stands on, in words."""
+    basis: _common_pb2.Basis.ValueType
+    """MEASURED where the peak itself was measured; else that of the estimate."""
+    @_builtins.property
+    def peak(self) -> Global___Peak:
+        """The peak, scaled."""
+
+    def __init__(
+        self,
+        *,
+        peak: Global___Peak | None = ...,
+        verdict: Global___EstimateVerdict.ValueType = ...,
+        scale_ppm: _builtins.int = ...,
+        stands_on: _builtins.str = ...,
+        basis: _common_pb2.Basis.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["peak", b"peak"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["basis", b"basis", "peak", b"peak", "scale_ppm", b"scale_ppm", "stands_on", b"stands_on", "verdict", b"verdict"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Calibration: _TypeAlias = Calibration  # noqa: Y015

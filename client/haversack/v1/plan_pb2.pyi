@@ -569,6 +569,40 @@ class FrontierPoint(_message.Message):
 Global___FrontierPoint: _TypeAlias = FrontierPoint  # noqa: Y015
 
 @_typing.final
+class SolvedBy(_message.Message):
+    """Which algorithm, type of cell and device solved a plan, and why."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ALGORITHM_FIELD_NUMBER: _builtins.int
+    CELLS_FIELD_NUMBER: _builtins.int
+    DEVICE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    algorithm: _builtins.str
+    """Algorithm: "core", or "core, then dense", for candidates; "lists", or "lists, then slots", for a model. The second is a dense programme that took over where the first would have taken longer."""
+    cells: _builtins.str
+    """Type of the cells of the dense programme, "int32", "int64" or "float64"; empty where there was none."""
+    device: _builtins.str
+    """Where it ended: "cpu", or the name of a CUDA device."""
+    reason: _builtins.str
+    """Why it was these, what other devices would have taken, and which of them failed."""
+    def __init__(
+        self,
+        *,
+        algorithm: _builtins.str = ...,
+        cells: _builtins.str = ...,
+        device: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["algorithm", b"algorithm", "cells", b"cells", "device", b"device", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SolvedBy: _TypeAlias = SolvedBy  # noqa: Y015
+
+@_typing.final
 class PlanResponse(_message.Message):
     """What to save and what to recompute."""
 
@@ -601,6 +635,8 @@ class PlanResponse(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     CERTIFICATE_FIELD_NUMBER: _builtins.int
     WHAT_IFS_FIELD_NUMBER: _builtins.int
+    SETTINGS_FIELD_NUMBER: _builtins.int
+    SOLVED_BY_FIELD_NUMBER: _builtins.int
     status: Global___PlanStatus.ValueType
     """How good the plan is."""
     total_gain: _builtins.int
@@ -679,6 +715,14 @@ class PlanResponse(_message.Message):
     def what_ifs(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlanWhatIfAnswer]:
         """Answers to the variations, in the order of the request."""
 
+    @_builtins.property
+    def settings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What documents set: field, value, and the document and key it stands in; and what the request overrode."""
+
+    @_builtins.property
+    def solved_by(self) -> Global___SolvedBy:
+        """How the plan was solved; absent where nothing was."""
+
     def __init__(
         self,
         *,
@@ -709,10 +753,12 @@ class PlanResponse(_message.Message):
         reason: _builtins.str = ...,
         certificate: Global___Certificate | None = ...,
         what_ifs: _abc.Iterable[Global___PlanWhatIfAnswer] | None = ...,
+        settings: _abc.Iterable[_builtins.str] | None = ...,
+        solved_by: Global___SolvedBy | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_extra_share", b"_extra_share", "_predicted_peak_bytes", b"_predicted_peak_bytes", "budget", b"budget", "certificate", b"certificate", "extra_share", b"extra_share", "floor_at", b"floor_at", "peak_at", b"peak_at", "predicted_peak_bytes", b"predicted_peak_bytes"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_extra_share", b"_extra_share", "_predicted_peak_bytes", b"_predicted_peak_bytes", "budget", b"budget", "certificate", b"certificate", "extra_share", b"extra_share", "floor_at", b"floor_at", "peak_at", b"peak_at", "predicted_peak_bytes", b"predicted_peak_bytes", "solved_by", b"solved_by"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_extra_share", b"_extra_share", "_predicted_peak_bytes", b"_predicted_peak_bytes", "actions", b"actions", "assumptions", b"assumptions", "basis", b"basis", "budget", b"budget", "certificate", b"certificate", "extra_ns", b"extra_ns", "extra_share", b"extra_share", "floor_at", b"floor_at", "floor_bytes", b"floor_bytes", "frontier", b"frontier", "gap", b"gap", "ignored_inputs", b"ignored_inputs", "lower_bound", b"lower_bound", "model_version", b"model_version", "not_modelled", b"not_modelled", "peak_at", b"peak_at", "predicted_peak_bytes", b"predicted_peak_bytes", "reason", b"reason", "relief", b"relief", "request_digest", b"request_digest", "rung", b"rung", "saved", b"saved", "solver", b"solver", "status", b"status", "total_gain", b"total_gain", "total_size_bytes", b"total_size_bytes", "what_ifs", b"what_ifs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_extra_share", b"_extra_share", "_predicted_peak_bytes", b"_predicted_peak_bytes", "actions", b"actions", "assumptions", b"assumptions", "basis", b"basis", "budget", b"budget", "certificate", b"certificate", "extra_ns", b"extra_ns", "extra_share", b"extra_share", "floor_at", b"floor_at", "floor_bytes", b"floor_bytes", "frontier", b"frontier", "gap", b"gap", "ignored_inputs", b"ignored_inputs", "lower_bound", b"lower_bound", "model_version", b"model_version", "not_modelled", b"not_modelled", "peak_at", b"peak_at", "predicted_peak_bytes", b"predicted_peak_bytes", "reason", b"reason", "relief", b"relief", "request_digest", b"request_digest", "rung", b"rung", "saved", b"saved", "settings", b"settings", "solved_by", b"solved_by", "solver", b"solver", "status", b"status", "total_gain", b"total_gain", "total_size_bytes", b"total_size_bytes", "what_ifs", b"what_ifs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__extra_share: _TypeAlias = _typing.Literal["extra_share"]  # noqa: Y015
     _WhichOneofArgType__extra_share: _TypeAlias = _typing.Literal["_extra_share", b"_extra_share"]  # noqa: Y015

@@ -20,7 +20,7 @@ import numpy as np
 from numba import int64, uint8
 from numba.np.numpy_support import from_dtype
 
-from haversack_kernels.cuda.compiled import cuda, kernel, simulated
+from haversack_kernels.cuda.compiled import cuda, kernel, part, simulated
 
 SHARE = 16
 """Cells of a thread of ``extend_group``."""
@@ -92,6 +92,50 @@ def extend_one(
             choices[blocks[b, PLACE] + c] = choice[k]
 
 
+@part
+def _try(
+    shared: Any,
+    best: Any,
+    choice: Any,
+    extra: Any,
+    name: Any,
+    most: Any,
+    retained: Any,
+    thread: Any,
+    whole: Any,
+) -> None:
+    """Improve a thread's cells from share ``whole`` on by an option of the block in turn.
+
+    ``most`` is the last cell of the tile that the option may follow.
+    """
+    cell = shared.dtype.type
+    # Not by min: numba's own CUDA target cannot compile that without a device.
+    last = np.int32(most if most < TILE else TILE)
+    first = np.int32(thread - (retained if retained < TILE else TILE))
+    for k in range(SHARE):
+        prefix = np.int32(first + np.int32(k * THREADS))
+        if k >= whole and prefix >= 0 and prefix <= last:
+            less = shared[np.uint64(prefix)]
+            if less < cell(best[k] - extra):
+                best[k] = cell(less + extra)
+                choice[k] = name
+
+
+@part
+def _load(
+    shared: Any, cells: Any, source: Any, start: Any, origin: Any, filled: Any, never: Any
+) -> None:
+    """Fill a tile with the cells from ``origin`` on of the row at ``start``."""
+    thread, cell = cuda.threadIdx.x, shared.dtype.type
+    own = np.uint64(thread)
+    for k in range(SHARE):
+        c = origin + thread + k * THREADS
+        value = cell(0) if c == 0 and filled == 0 else never
+        if 0 <= c < filled:
+            value = cells[source, np.uint64(start + c)]
+        shared[own + np.uint64(k * THREADS)] = value
+
+
 @kernel(max_registers=64)
 def extend_group(
     cells: Any,
@@ -110,7 +154,6 @@ def extend_group(
     shared = cuda.shared.array(0, extras.dtype)
     best = cuda.local.array(SHARE, extras.dtype)
     choice = cuda.local.array(SHARE, uint8)
-    cell = extras.dtype.type
     thread, problem = cuda.threadIdx.x, cuda.blockIdx.y
     begin, end = groups[step, problem, BEGIN], groups[step, problem, END]
     halo, top = groups[step, problem, HALO], groups[step, problem, TOP]
@@ -121,12 +164,7 @@ def extend_group(
         return
     start, source, filled = groups[step, problem, START], step & 1, groups[step, problem, FILLED]
     own, spoilt = np.uint64(thread), np.int64(0)
-    for k in range(SHARE):
-        c = origin + thread + k * THREADS
-        value = cell(0) if c == 0 and filled == 0 else never
-        if 0 <= c < filled:
-            value = cells[source, np.uint64(start + c)]
-        shared[own + np.uint64(k * THREADS)] = value
+    _load(shared, cells, source, start, origin, filled, never)
     cuda.syncthreads()
     for b in range(begin, end):
         if halo > 0:
@@ -136,18 +174,9 @@ def extend_group(
             best[k] = never
             choice[k] = np.uint8(NO_OPTION)
         for o in range(blocks[b, FROM], blocks[b, UNTIL]):
-            extra, name = extras[o], np.uint8(o - blocks[b, FROM])
-            # Not by min: numba's own CUDA target cannot compile that without a device.
             most, retained = options[o, CEILING] - origin, options[o, RETAINED]
-            most = np.int32(most if most < TILE else TILE)
-            first = np.int32(thread - (retained if retained < TILE else TILE))
-            for k in range(SHARE):
-                prefix = np.int32(first + np.int32(k * THREADS))
-                if k >= whole and prefix >= 0 and prefix <= most:
-                    less = shared[np.uint64(prefix)]
-                    if less < cell(best[k] - extra):
-                        best[k] = cell(less + extra)
-                        choice[k] = name
+            name = np.uint8(o - blocks[b, FROM])
+            _try(shared, best, choice, extras[o], name, most, retained, thread, whole)
         cuda.syncthreads()  # all have read
         # Distances from the thread's first cell, so that no address outlives a block of the chain.
         low = np.int32(halo - thread)

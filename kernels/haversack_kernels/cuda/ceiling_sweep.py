@@ -53,17 +53,20 @@ def sweep(chains: list[Slots], tables: Tables, watched: Watch) -> Swept:
 def prepared(chains: list[Slots], tables: Tables, watched: Watch) -> Swept:
     """Return the tables on the device, and memory for rows and decisions."""
     queue = Queue(watched)
+    options, extras, blocks, groups, spans = queue.upload_together(
+        tables.options, tables.extras, tables.blocks, tables.groups, tables.spans
+    )
     return Swept(
         chains=chains,
         tables=tables,
         queue=queue,
         cells=queue.new((2, tables.cells), tables.dtype),
         choices=queue.new(tables.choices, np.uint8),
-        options=queue.upload(tables.options),
-        extras=queue.upload(tables.extras),
-        blocks=queue.upload(tables.blocks),
-        groups=queue.upload(tables.groups),
-        spans=queue.upload(tables.spans),
+        options=options,
+        extras=extras,
+        blocks=blocks,
+        groups=groups,
+        spans=spans,
     )
 
 
@@ -71,7 +74,7 @@ def run(swept: Swept) -> None:
     """Send all steps and wait for them; may be repeated."""
     tables, queue, problems = swept.tables, swept.queue, len(swept.chains)
     cell = np.dtype(tables.dtype)
-    taken = kernels.signature(cell)
+    taken, never = kernels.signature(cell), tables.never
     on_device = (
         swept.cells,
         swept.choices,
@@ -81,7 +84,7 @@ def run(swept: Swept) -> None:
         swept.groups,
     )
     for number, step in enumerate(tables.steps):
-        given = (*on_device, number, tables.never)
+        given = (*on_device, number, never)
         grid = (step.one_blocks, problems)
         queue.launch(kernels.extend_one, taken["extend_one"], grid, kernels.THREADS, *given)
         queue.launch(
@@ -104,6 +107,7 @@ def traced(swept: Swept, owner: Int64, retained: Int64) -> NDArray[np.uint8]:
     queue = swept.queue
     most = int(np.diff(swept.tables.spans, axis=1).max())
     taken = queue.new((most, retained.size), np.uint8)
+    owners, cells = queue.upload_together(owner, retained)
     queue.launch(
         kernels.trace,
         kernels.signature(np.dtype(swept.tables.dtype))["trace"],
@@ -113,8 +117,8 @@ def traced(swept: Swept, owner: Int64, retained: Int64) -> NDArray[np.uint8]:
         swept.options,
         swept.blocks,
         swept.spans,
-        queue.upload(owner),
-        queue.upload(retained),
+        owners,
+        cells,
         taken,
     )
     return queue.download(taken)

@@ -209,16 +209,17 @@ def _steps(
     sums = np.zeros((4, table.shape[0]), dtype=np.int64)
     one_blocks, tiles, rows_done, cells = sums
     for p, (chain, own_groups) in enumerate(zip(chains, cut, strict=True)):
-        for s, group in enumerate(own_groups):
-            row, top = table[s, p], int(chain.live[group.end])
-            row[BEGIN], row[END] = begins[p] + group.begin, begins[p] + group.end
-            row[HALO] = ONE if group.halo is None else group.halo
-            row[FILLED] = chain.live[group.begin] if s else 0
-            row[TOP], row[START] = top, start[p]
-            if group.halo is None:
-                one_blocks[s] = max(one_blocks[s], -(-top // (THREADS * SHARE_OF_ONE)))
-            else:
-                tiles[s] = max(tiles[s], -(-top // (TILE - group.halo)))
-            rows_done[s] += group.end - group.begin
-            cells[s] += int(chain.live[group.begin + 1 : group.end + 1].sum())
-    return table, [Step(*map(int, each)) for each in zip(*sums, strict=True)]
+        begin, end, halo = np.array(
+            [(g.begin, g.end, ONE if g.halo is None else g.halo) for g in own_groups]
+        ).T
+        steps, own = slice(len(own_groups)), table[: len(own_groups), p]
+        top, alone = chain.live[end], halo == ONE
+        own[:, BEGIN], own[:, END], own[:, HALO] = begins[p] + begin, begins[p] + end, halo
+        own[1:, FILLED], own[:, TOP], own[:, START] = chain.live[begin[1:]], top, start[p]
+        blocks = np.where(alone, -(-top // (THREADS * SHARE_OF_ONE)), 0)
+        one_blocks[steps] = np.maximum(one_blocks[steps], blocks)
+        parts = np.where(alone, 0, -(-top // (TILE - np.maximum(halo, 0))))
+        tiles[steps] = np.maximum(tiles[steps], parts)
+        rows_done[steps] += end - begin
+        cells[steps] += np.add.reduceat(chain.live[1:], begin)
+    return table, [Step(*each) for each in zip(*sums.tolist(), strict=True)]

@@ -13,6 +13,7 @@ from haversack_kernels.cache import place
 from haversack_kernels.cuda.errors import NoDeviceError
 
 try:
+    import numba
     import numba.cuda
 except (ImportError, RuntimeError) as error:  # the latter where CUDA's libraries are not found
     raise NoDeviceError(
@@ -48,16 +49,31 @@ def kernel(max_registers: int | None = None) -> Callable[[Callable[..., None]], 
     return decorate
 
 
+def part(function: Callable[..., Any]) -> Any:
+    """Let a function become part of each kernel that calls it, before either is compiled.
+
+    As a device function it would be compiled by itself, which takes a device.
+    """
+    return function if simulated() else numba.njit(inline="always")(function)
+
+
 def with_shared_memory(launched: Any, signature: tuple[Any, ...], size_bytes: int) -> None:
     """Let the kernel of this signature use ``size_bytes`` of dynamic shared memory per block.
 
-    Above 48 KiB the driver wants to be told, and numba has no word for it (numba-cuda 0.23 to 0.30
-    keep the function where it is looked for here).
+    Above 48 KiB the driver wants to be told, and numba has no word for it.
     """
     if simulated() or size_bytes <= DEFAULT_SHARED_BYTES:
         return
     driver: Any = importlib.import_module("numba.cuda.cudadrv.driver")
-    function = launched.compile(signature)._codelibrary.get_cufunc()
+    function = function_of(launched, signature)
     attribute = driver.binding.CUfunction_attribute
     most = attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
     driver.driver.cuKernelSetAttribute(most, size_bytes, function.handle, function.device.id)
+
+
+def function_of(launched: Any, signature: tuple[Any, ...]) -> Any:
+    """Return the driver's function of a kernel of this signature, compiled or loaded from disk.
+
+    No public name leads there; numba-cuda 0.23 to 0.30 keep it where it is looked for here.
+    """
+    return launched.compile(signature)._codelibrary.get_cufunc()

@@ -22,7 +22,7 @@ import numpy as np
 from numba import int32, int64, uint8, uint32
 from numba.np.numpy_support import from_dtype
 
-from haversack_kernels.cuda.compiled import cuda, kernel, simulated
+from haversack_kernels.cuda.compiled import cuda, kernel, part, simulated
 
 WORD = 32
 """Cells that one thread owns, and bits of a word."""
@@ -49,6 +49,31 @@ ONE = -1
 
 FAR = 1 << 20
 """A distance beyond every tile."""
+
+
+@part
+def _near(distance: Any) -> Any:
+    """Return a distance from a thread's first cell, cut to 32 bits.
+
+    Not by min and max: numba's own CUDA target cannot compile these without a device.
+    """
+    return np.int32(-FAR if distance < -FAR else FAR if distance > FAR else distance)
+
+
+@part
+def _word_of(columns: Any, thread: Any) -> Any:
+    """Return the word of decisions that a thread of ``sweep_one`` writes, from all their columns.
+
+    Bit k of a column is cell k * THREADS_OF_ONE + thread; a word holds one bit of 32 columns.
+    Lanes start at different columns, for the banks' sake.
+    """
+    bit, lane = np.uint32(thread * WORD // THREADS_OF_ONE), thread * WORD % THREADS_OF_ONE
+    word = np.uint32(0)
+    for k in range(WORD):
+        turn = (thread + k) & (WORD - 1)
+        taken = np.uint32(columns[lane + turn] >> bit) & np.uint32(1)
+        word = np.uint32(word | np.uint32(np.uint32(taken) << np.uint32(turn)))
+    return word
 
 
 @kernel()
@@ -82,21 +107,13 @@ def sweep_one(
     start, size, gain, fresh = groups[step, problem, START], rows[i, SIZE], gains[i], before[i]
     if thread == 0 and base == first:
         # Rows never fall, so the highest cell shows the first overflow.
-        reached = rows[i, HIGHEST] - size
-        best = cells[source, start + reached] if reached < filled else fresh
+        behind = rows[i, HIGHEST] - size
+        best = cells[source, start + behind] if behind < filled else fresh
         if best > -(least + cell(1)) - gain:
             overflows[problem] = 1
     own, column = base + thread, np.uint32(0)
-    # Distances from the thread's first cell, cut to 32 bits. Not by min and max: numba's own CUDA
-    # target cannot compile these without a device.
-    filled, lowest, beyond = filled - own, size - own, top - own
-    filled_behind = filled + size
-    here_known = np.int32(-FAR if filled < -FAR else FAR if filled > FAR else filled)
-    there_known = np.int32(
-        -FAR if filled_behind < -FAR else FAR if filled_behind > FAR else filled_behind
-    )
-    lowest = np.int32(-FAR if lowest < -FAR else FAR if lowest > FAR else lowest)
-    beyond = np.int32(FAR if beyond > FAR else beyond)
+    here_known, there_known = _near(filled - own), _near(filled + size - own)
+    lowest, beyond = _near(size - own), _near(top - own)
     at, behind = start + own, start + own - size
     for stage in range(0, WORD, STAGE):
         for k in range(STAGE):
@@ -117,17 +134,50 @@ def sweep_one(
                 cells[1 - source, np.uint64(at + away)] = here[k]
     columns[thread] = column
     cuda.syncthreads()
-    # Bit k of a column is cell k * THREADS_OF_ONE + thread; a word holds one bit of 32 columns.
-    # Lanes start at different columns, for the banks' sake.
-    bit, lane = np.uint32(thread * WORD // THREADS_OF_ONE), thread * WORD % THREADS_OF_ONE
-    word = np.uint32(0)
-    for k in range(WORD):
-        turn = (thread + k) & (WORD - 1)
-        taken = np.uint32(columns[lane + turn] >> bit) & np.uint32(1)
-        word = np.uint32(word | np.uint32(np.uint32(taken) << np.uint32(turn)))
+    word = _word_of(columns, thread)
     place = base // WORD + thread
     if rows[i, LOW] <= place <= rows[i, HIGH]:
         bits[rows[i, PLACE] + place] = word
+
+
+@part
+def _load(
+    shared: Any,
+    cells: Any,
+    source: Any,
+    start: Any,
+    origin: Any,
+    filled: Any,
+    fresh: Any,
+    least: Any,
+) -> None:
+    """Fill a tile with the cells from ``origin`` on of the row at ``start``, ``least`` below 0."""
+    thread, threads = cuda.threadIdx.x, cuda.blockDim.x
+    if thread < WORD:
+        shared[thread] = least
+    for k in range(WORD):
+        j = k * threads + thread
+        c = origin + j
+        value = least
+        if c >= 0:
+            value = cells[source, start + c] if c < filled else fresh
+        shared[np.uint32(PITCH + j + j // WORD)] = value
+
+
+@part
+def _improved(shared: Any, mine: Any, thread: Any, size: Any, gain: Any) -> Any:
+    """Improve a thread's own cells by one candidate; return the word of decisions."""
+    word, cell = np.uint32(0), shared.dtype.type
+    behind, shift = np.int32(size // WORD), np.int32(size % WORD)
+    at = np.int32(PITCH * (thread + 1 - behind) - shift)
+    for k in range(WORD):
+        # The cell k - shift is one place lower if it belongs to the thread before.
+        lower = np.int32(np.int32(np.int32(k) - shift) >> np.int32(WORD - 1))
+        moved = cell(shared[np.uint64(np.int32(at + lower)) + np.uint64(k)] + gain)
+        if moved > mine[k]:
+            mine[k] = moved
+            word = np.uint32(word | np.uint32(1 << k))
+    return word
 
 
 def _sweep_group(
@@ -147,7 +197,6 @@ def _sweep_group(
     """
     shared = cuda.shared.array(0, gains.dtype)
     mine = cuda.local.array(WORD, gains.dtype)
-    cell = gains.dtype.type
     thread, threads, problem = cuda.threadIdx.x, cuda.blockDim.x, cuda.blockIdx.y
     begin, end = groups[step, problem, BEGIN], groups[step, problem, END]
     halo, top = groups[step, problem, HALO], groups[step, problem, TOP]
@@ -159,15 +208,7 @@ def _sweep_group(
         return
     origin, start, source = base - halo, groups[step, problem, START], step & 1
     filled, fresh = groups[step, problem, FILLED], before[begin]
-    if thread < WORD:
-        shared[thread] = least
-    for k in range(WORD):
-        j = k * threads + thread
-        c = origin + j
-        value = least
-        if c >= 0:
-            value = cells[source, start + c] if c < filled else fresh
-        shared[np.uint32(PITCH + j + j // WORD)] = value
+    _load(shared, cells, source, start, origin, filled, fresh, least)
     cuda.syncthreads()
     own = np.uint32(PITCH * (thread + 1))
     for k in range(WORD):
@@ -180,15 +221,7 @@ def _sweep_group(
             spoilt += size
         word = np.uint32(0)
         if last >= size and last >= spoilt:
-            behind, shift = np.int32(size // WORD), np.int32(size % WORD)
-            at = np.int32(PITCH * (thread + 1 - behind) - shift)
-            for k in range(WORD):
-                # The cell k - shift is one place lower if it belongs to the thread before.
-                lower = np.int32(np.int32(np.int32(k) - shift) >> np.int32(WORD - 1))
-                moved = cell(shared[np.uint64(np.int32(at + lower)) + np.uint64(k)] + gain)
-                if moved > mine[k]:
-                    mine[k] = moved
-                    word = np.uint32(word | np.uint32(1 << k))
+            word = _improved(shared, mine, thread, size, gain)
         if i + 1 < end:
             size, gain = rows[i + 1, SIZE], gains[i + 1]
         cuda.syncthreads()  # all have read

@@ -55,7 +55,7 @@ def sweep(tables: Tables, watched: Watch) -> Swept:
     """
     swept = prepared(tables, watched)
     run(swept)
-    if swept.queue.download(swept.overflows).any():
+    if tables.kind.may_overflow and swept.queue.download(swept.overflows).any():
         raise OverflowError(BEYOND_INT64)
     return swept
 
@@ -63,16 +63,19 @@ def sweep(tables: Tables, watched: Watch) -> Swept:
 def prepared(tables: Tables, watched: Watch) -> Swept:
     """Return the tables on the device, and memory for rows and decisions."""
     queue, cell = Queue(watched), np.dtype(tables.kind.dtype)
+    rows, gains, before, groups, spans = queue.upload_together(
+        tables.rows, tables.gains, tables.before, tables.groups, tables.spans
+    )
     return Swept(
         tables=tables,
         queue=queue,
         cells=queue.new((2, tables.cells), cell),
         bits=queue.new(2 * tables.words, np.uint32),
-        rows=queue.upload(tables.rows),
-        gains=queue.upload(tables.gains),
-        before=queue.upload(tables.before),
-        groups=queue.upload(tables.groups),
-        spans=queue.upload(tables.spans),
+        rows=rows,
+        gains=gains,
+        before=before,
+        groups=groups,
+        spans=spans,
         overflows=queue.upload(np.zeros(tables.spans.shape[0], dtype=np.int32)),
     )
 
@@ -81,7 +84,7 @@ def run(swept: Swept) -> None:
     """Send all steps and wait for them; may be repeated."""
     tables, queue = swept.tables, swept.queue
     cell, problems = np.dtype(tables.kind.dtype), tables.spans.shape[0]
-    taken = kernels.signature(cell)
+    taken, least, shared_bytes = kernels.signature(cell), tables.least, tables.shared_bytes
     on_device = swept.cells, swept.bits, swept.rows, swept.gains, swept.before, swept.groups
     for number, step in enumerate(tables.steps):
         queue.launch(
@@ -91,7 +94,7 @@ def run(swept: Swept) -> None:
             kernels.THREADS_OF_ONE,
             *on_device,
             number,
-            tables.least,
+            least,
             swept.overflows,
         )
         queue.launch(
@@ -101,8 +104,8 @@ def run(swept: Swept) -> None:
             tables.threads,
             *on_device,
             number,
-            tables.least,
-            shared_bytes=tables.shared_bytes,
+            least,
+            shared_bytes=shared_bytes,
         )
         queue.done_with(step.rows, step.cells)
     queue.drain()
@@ -116,6 +119,7 @@ def traced(swept: Swept, owner: Int64, left: Int64) -> NDArray[np.uint8]:
     queue = swept.queue
     most = int(np.diff(swept.tables.spans, axis=1).max())
     taken = queue.new((most, left.size), np.uint8)
+    owners, rooms = queue.upload_together(owner, left)
     queue.launch(
         kernels.trace,
         kernels.signature(np.dtype(swept.tables.kind.dtype))["trace"],
@@ -124,8 +128,8 @@ def traced(swept: Swept, owner: Int64, left: Int64) -> NDArray[np.uint8]:
         swept.bits,
         swept.rows,
         swept.spans,
-        queue.upload(owner),
-        queue.upload(left),
+        owners,
+        rooms,
         taken,
     )
     return queue.download(taken)

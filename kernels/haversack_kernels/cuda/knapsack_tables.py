@@ -171,25 +171,36 @@ def _steps(
     """Return the table of groups, of shape ``(steps, problems, columns)``, and the steps."""
     table = np.zeros((max(map(len, cut)), len(cut), START + 1), dtype=np.int64)
     sums = np.zeros((4, table.shape[0]), dtype=np.int64)
-    one_blocks, tiles, rows_done, cells = sums
     for p, (rows, own_groups) in enumerate(zip(kept, cut, strict=True)):
-        for s, group in enumerate(own_groups):
-            row = table[s, p]
-            row[BEGIN], row[END] = begins[p] + group.begin, begins[p] + group.end
-            row[HALO] = ONE if group.halo is None else group.halo
-            # The buffer written to holds the row of two steps ago, up to its end: the first cells
-            # that the last step changed, or that lie beyond that end, are missing. At first, all.
-            if s > 1:
-                changed = rows.low[own_groups[s - 1].begin] // BLOCK * BLOCK
-                row[FIRST] = min(changed, table[s - 2, p, TOP])
-            row[FILLED] = table[s - 1, p, TOP] if s else 0
-            row[TOP] = (rows.high[group.end - 1] // BLOCK + 1) * BLOCK
-            row[START] = start[p]
-            length = int(row[TOP] - row[FIRST])
-            if group.halo is None:
-                one_blocks[s] = max(one_blocks[s], -(-length // (THREADS_OF_ONE * WORD)))
-            else:
-                tiles[s] = max(tiles[s], -(-length // (block_cells - group.halo)))
-            rows_done[s] += group.end - group.begin
-            cells[s] += int(words(rows)[group.begin : group.end].sum()) * BLOCK
-    return table, [Step(*map(int, each)) for each in zip(*sums, strict=True)]
+        own, used = table[: len(own_groups), p], sums[:, : len(own_groups)]
+        _fill(own, rows, own_groups)
+        own[:, [BEGIN, END]] += begins[p]
+        own[:, START] = start[p]
+        _count(own, rows, own_groups, block_cells, used)
+    return table, [Step(*each) for each in zip(*sums.tolist(), strict=True)]
+
+
+def _fill(own: Int64, rows: Rows, own_groups: list[Group]) -> None:
+    """Write a problem's groups; candidates are counted from its first."""
+    begin, end, halo = np.array(
+        [(g.begin, g.end, ONE if g.halo is None else g.halo) for g in own_groups], dtype=np.int64
+    ).T
+    top = (rows.high[end - 1] // BLOCK + 1) * BLOCK
+    own[:, BEGIN], own[:, END], own[:, HALO], own[:, TOP] = begin, end, halo, top
+    own[1:, FILLED] = top[:-1]
+    # The buffer written to holds the row of two steps ago, up to its end: the first cells that the
+    # last step changed, or that lie beyond that end, are missing. At first, all.
+    changed = rows.low[begin[1:-1]] // BLOCK * BLOCK
+    own[2:, FIRST] = np.minimum(changed, top[:-2])
+
+
+def _count(own: Int64, rows: Rows, own_groups: list[Group], block_cells: int, sums: Int64) -> None:
+    """Raise the columns of ``Step`` to what a problem's groups need."""
+    one_blocks, tiles, rows_done, cells = sums
+    length, alone = own[:, TOP] - own[:, FIRST], own[:, HALO] == ONE
+    blocks = -(-length // (THREADS_OF_ONE * WORD))
+    np.maximum(one_blocks, np.where(alone, blocks, 0), out=one_blocks)
+    tile = block_cells - np.maximum(own[:, HALO], 0)
+    np.maximum(tiles, np.where(alone, 0, -(-length // tile)), out=tiles)
+    rows_done += own[:, END] - own[:, BEGIN]
+    cells += np.add.reduceat(words(rows), [group.begin for group in own_groups]) * BLOCK

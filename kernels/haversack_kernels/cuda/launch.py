@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from haversack_kernels._jit import CancelFlag, flag
+from haversack_kernels.cuda.calls import Call, Part
 from haversack_kernels.cuda.compiled import cuda, simulated, with_shared_memory
 from haversack_kernels.cuda.errors import DeviceFaultError, NoDeviceError
 from haversack_kernels.dense_rows import Watch
@@ -24,6 +25,9 @@ BATCH_LAUNCHES = 16
 
 BATCH_CELLS = 1 << 33
 """Cells after which a batch ends early: some 10 to 50 ms."""
+
+ALIGNED_BYTES = 256
+"""Where an array within a buffer may begin, as memory of its own does."""
 
 RESERVE_BYTES = 256 << 20
 """Of the free memory, what is left for the driver, compiled code and other processes."""
@@ -97,10 +101,24 @@ class Queue:
         self._under_way: deque[tuple[Any, int, int]] = deque()
         self._launches = self._rows = self._cells = 0
         self._shared: dict[Any, int] = {}
+        self._calls: dict[Any, Call] = {}
 
     def upload(self, array: NDArray[Any]) -> Any:
         """Return a copy of ``array`` on the device."""
         return cuda.to_device(np.ascontiguousarray(array), stream=self._stream)
+
+    def upload_together(self, *arrays: NDArray[Any]) -> list[Any]:
+        """Return copies of ``arrays`` on the device that only kernels read, in one transfer."""
+        contiguous = [np.ascontiguousarray(array) for array in arrays]
+        if simulated():
+            return [self.upload(array) for array in contiguous]
+        ends = ALIGNED_BYTES * np.cumsum([-(-each.nbytes // ALIGNED_BYTES) for each in contiguous])
+        packed = np.empty(max(int(ends[-1]), ALIGNED_BYTES), dtype=np.uint8)
+        begins = [0, *ends[:-1].tolist()]
+        for begin, array in zip(begins, contiguous, strict=True):
+            packed[begin : begin + array.nbytes] = array.reshape(-1).view(np.uint8)
+        buffer = self.upload(packed)
+        return [Part(buffer, *each) for each in zip(begins, contiguous, strict=True)]
 
     def new(self, shape: int | tuple[int, ...], dtype: Any) -> Any:
         """Return memory on the device, not set to anything."""
@@ -127,8 +145,19 @@ class Queue:
         if self._shared.get(kernel, 0) < shared_bytes:
             with_shared_memory(kernel, signature, shared_bytes)
             self._shared[kernel] = shared_bytes
-        kernel[grid, threads, self._stream, shared_bytes](*arguments)
+        if signature and not simulated():
+            call = self._call(kernel, signature, arguments)
+            call.launch(grid, threads, int(self._stream), shared_bytes)
+        else:
+            kernel[grid, threads, self._stream, shared_bytes](*arguments)
         self._launches += 1
+
+    def _call(self, kernel: Any, signature: tuple[Any, ...], arguments: tuple[Any, ...]) -> Call:
+        """Return the call that launched this kernel last if it took these arrays, or a new one."""
+        call = self._calls.get(kernel)
+        if call is None or not call.takes(arguments):
+            call = self._calls[kernel] = Call(kernel, signature, arguments)
+        return call
 
     def done_with(self, rows: int, cells: int) -> None:
         """Count what was sent; heed the cancel flag; wait for the device if it is far behind."""

@@ -83,12 +83,20 @@ def groups(
         return [Group(0, size.size, 0)]
     works = np.broadcast_to(np.asarray(work, dtype=np.float64), size.shape)
     alones = np.broadcast_to(np.asarray(alone, dtype=np.float64), size.shape)
+    sizes, most = size.tolist(), block_cells * 7 // 8
+    # What a group costs rises with its sizes, so where these do, the rest goes as one of them does.
+    alike = works.strides == alones.strides == (0,) and bool((np.diff(size) >= 0).all())
     cut: list[Group] = []
     begin = 0
     while begin < size.size:
-        count = _best_count(size[begin:], works[begin:], alones[begin:], block_cells) if fuse else 1
+        count = 1
+        if fuse and sum(sizes[begin : begin + 2]) <= most:  # else nothing needs to be compared
+            here = slice(begin, begin + block_cells)
+            count = _best_count(size[here], works[here], alones[here], block_cells)
+        if count == 1 and alike:
+            return cut + [Group(i, i + 1, None) for i in range(begin, size.size)]
         end = begin + count
-        halo = None if count == 1 else -(-int(size[begin:end].sum()) // WORD) * WORD
+        halo = None if count == 1 else -(-sum(sizes[begin:end]) // WORD) * WORD
         cut.append(Group(begin, end, halo))
         begin = end
     return cut
@@ -96,7 +104,7 @@ def groups(
 
 def _best_count(size: Int64, work: Any, alone: Any, block_cells: int) -> int:
     """Return how many candidates from the first on make the cheapest group."""
-    spoilt = np.cumsum(size[:block_cells])
+    spoilt = np.cumsum(size)
     room = int(np.searchsorted(spoilt, block_cells * 7 // 8, "right"))
     if room < 2:
         return 1

@@ -4,18 +4,24 @@ from dataclasses import replace
 from functools import partial
 
 from haversack.basis import Basis
-from haversack.errors import NotSupportedError
+from haversack.errors import InvalidRequestError, NotSupportedError
 from haversack.estimate import Estimate, EstimateRequest, WhatIf, WhatIfAnswer
+from haversack.questions import EstimateQuestion
 from haversack.run import TrainingRun
+from haversack_server.estimate import knobs
+from haversack_server.estimate.asked import asked
 from haversack_server.estimate.model import estimate_model
+from haversack_server.estimate.oom import explain_alone
 from haversack_server.estimate.states_only import estimate_parameter_count, estimate_state_bytes
 from haversack_server.estimate.verdict import limit_of, not_modelled
 from haversack_server.estimate.windows import estimate_units
 from haversack_server.memory.degrees import resolve
+from haversack_server.memory.inputs.settled import Settled, settle, with_documents
 from haversack_server.memory.kernel_profile import load
+from haversack_server.memory.model_run import model_run
 from haversack_server.memory.stopping import Stop, go_on, never
 from haversack_server.memory.unmodelled import unmodelled
-from haversack_server.memory.variations import overlaid, placed
+from haversack_server.memory.variations import placed
 from haversack_server.memory.version import MODEL_VERSION
 
 _ANSWERS = {
@@ -31,12 +37,16 @@ def estimate(request: EstimateRequest, stop: Stop = never) -> Estimate:
 
     Raises ``CallCancelledError`` soon after ``stop()`` is true.
     """
-    answer = _one(request, stop)
+    settled = settle(request)
+    answer = _one(settled.run, stop, settled.unmodelled)
     what_ifs = []
     for place, what_if in enumerate(request.what_ifs):
-        varied = placed(f"what_ifs[{place}]", partial(_varied, request, what_if, stop))
+        varied = placed(f"what_ifs[{place}]", partial(_varied, settled, what_if, stop))
         what_ifs.append(_beside(answer, what_if, varied))
-    return replace(answer, what_ifs=tuple(what_ifs))
+    what_ifs += _of_knobs(settled, answer, stop)
+    if request.oom is not None and answer.oom is None:
+        answer = replace(answer, oom=explain_alone(request.oom))
+    return replace(with_documents(answer, settled), what_ifs=tuple(what_ifs))
 
 
 def subject_of(run: TrainingRun) -> str:
@@ -44,7 +54,7 @@ def subject_of(run: TrainingRun) -> str:
     return next(name for name, is_set in run.subjects().items() if is_set)
 
 
-def _one(request: EstimateRequest, stop: Stop) -> Estimate:
+def _one(request: EstimateRequest, stop: Stop, in_documents: tuple[str, ...]) -> Estimate:
     go_on(stop)
     subject = subject_of(request)
     if subject not in _ANSWERS:
@@ -53,7 +63,7 @@ def _one(request: EstimateRequest, stop: Stop) -> Estimate:
         )
     if request.kernel_profile:
         load(request.kernel_profile)  # an unknown name is refused for every subject
-    left_out = unmodelled(request, resolve(request.parallelism))
+    left_out = (*unmodelled(request, resolve(request.parallelism)), *in_documents)
     return _refused(request, left_out) if left_out else _ANSWERS[subject](request, stop)
 
 
@@ -70,15 +80,27 @@ def _refused(request: EstimateRequest, left_out: tuple[str, ...]) -> Estimate:
     )
 
 
-def _varied(request: EstimateRequest, what_if: WhatIf, stop: Stop) -> Estimate:
-    varied = replace(
-        request,
-        training=overlaid(request.training, what_if.training),
-        parallelism=overlaid(request.parallelism, what_if.parallelism),
-        device=overlaid(request.device, what_if.device),
-        what_ifs=(),
-    )
-    return _one(varied, stop)
+def _varied(settled: Settled[EstimateRequest], what_if: WhatIf, stop: Stop) -> Estimate:
+    varied = knobs.varied(settled.run, what_if)
+    return _one(varied, stop, settled.unmodelled)
+
+
+def _of_knobs(
+    settled: Settled[EstimateRequest], answer: Estimate, stop: Stop
+) -> list[WhatIfAnswer]:
+    """Answer one variation for every setting that is open to the run, the largest saving first."""
+    if answer.peak is None or EstimateQuestion.KNOBS not in asked(settled.run):
+        return []
+    found = []
+    has_experts = bool(model_run(settled.run).architecture.experts)
+    for what_if in knobs.knobs(settled.run, has_experts=has_experts):
+        try:
+            varied = _varied(settled, what_if, stop)
+        except InvalidRequestError:
+            continue  # this value is not open to the run, such as a tp that divides no heads
+        if varied.peak is not None:
+            found.append(_beside(answer, what_if, varied))
+    return sorted(found, key=lambda each: (each.delta_bytes or 0, each.name))
 
 
 def _beside(base: Estimate, what_if: WhatIf, answer: Estimate) -> WhatIfAnswer:
@@ -91,6 +113,8 @@ def _beside(base: Estimate, what_if: WhatIf, answer: Estimate) -> WhatIfAnswer:
         delta_bytes=_delta(base, answer),
         reason=answer.reason,
         not_modelled=answer.not_modelled,
+        collectives=answer.collectives,
+        recompute_ns=answer.recompute_ns,
     )
 
 

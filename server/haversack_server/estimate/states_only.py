@@ -47,7 +47,8 @@ def _named_term(
     name: str, category: TermCategory, whole_bytes: int, sharded: bool, degrees: Degrees
 ) -> Term:
     """One kind of state: the caller's bytes, divided by the axes that shard it."""
-    axes = {"tp": degrees.tp, "dp_shard": degrees.dp_shard if sharded else 1}
+    shards = "dp_shard" if degrees.cp == 1 else "dp_shard x cp"
+    axes = {"tp": degrees.tp, shards: degrees.shard_ranks if sharded else 1}
     size = whole_bytes
     for ranks in axes.values():
         size = shard_evenly(size, ranks)
@@ -70,7 +71,7 @@ def estimate_parameter_count(request: EstimateRequest, stop: Stop) -> Estimate:
     degrees = resolve(request.parallelism)
     numbers, assumptions = recipe(request.training, degrees.sharding)
     whole = shard_evenly(count, degrees.tp)
-    unit = UnitStates(name="model", whole=whole, shard=shard_evenly(whole, degrees.dp_shard))
+    unit = UnitStates(name="model", whole=whole, shard=shard_evenly(whole, degrees.shard_ranks))
     states = rank_states([unit], numbers, degrees)
     sizes = {
         Column.PARAMETERS: states.parameter_bytes,

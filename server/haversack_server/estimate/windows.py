@@ -4,15 +4,21 @@ Idealised: units run one after the other, a unit is gathered when its turn comes
 as asked for) and freed when it ends. Not a measurement, and not a peak: activations are not known.
 """
 
+from dataclasses import replace
+
 from haversack.basis import Basis
 from haversack.estimate import Estimate, EstimateRequest, Moment, Phase, RankClass
+from haversack.questions import EstimateQuestion
+from haversack_server.estimate.asked import asked
 from haversack_server.estimate.ignored import ignored
 from haversack_server.estimate.verdict import judge_states, limit_of
 from haversack_server.memory import ledger
 from haversack_server.memory.chain import Chain, ChainBlock, Option
 from haversack_server.memory.degrees import Degrees, assumed, resolve
-from haversack_server.memory.model_run import BUCKET_ELEMENTS, step_assumptions
 from haversack_server.memory.recipe import Recipe, recipe
+from haversack_server.memory.schedule.assumptions import step_assumptions
+from haversack_server.memory.schedule.settings import schedule_settings
+from haversack_server.memory.schedule.terms import transient_terms
 from haversack_server.memory.states import UnitStates, rank_states, shard_evenly
 from haversack_server.memory.stopping import Stop
 from haversack_server.memory.timeline import Timeline, timeline
@@ -34,17 +40,19 @@ def estimate_units(request: EstimateRequest, stop: Stop) -> Estimate:
     chain = _chain(request, numbers, degrees)
     line = timeline(chain, [0] * len(chain.blocks))
     count = sum(unit.parameter_count for unit in request.units)
-    words = ledger.state_terms(numbers, degrees, count) | ledger.transient_terms(chain)
+    words = ledger.state_terms(numbers, degrees, count) | transient_terms(chain)
     filled = ledger.fill(words, line)
     judgement = judge_states(line.peak.allocated_bytes, limit_of(request))
-    ahead = f"units gathered ahead of the one that runs: {chain.prefetch_units}"
+    ahead = f"units gathered ahead of the one that runs: {chain.schedule.prefetch_units}"
     return Estimate(
         verdict=judgement.verdict,
         reason_code=judgement.reason_code,
         reason=judgement.reason,
         steady_bytes=chain.states.steady_bytes,
         phases=phases_of(line),
-        timeline=moments_of(line, [column for column, _ in filled]),
+        timeline=moments_of(line, [column for column, _ in filled])
+        if EstimateQuestion.TIMELINE in asked(request)
+        else (),
         terms=tuple(term for _, term in filled),
         ranks=(
             RankClass(
@@ -71,20 +79,19 @@ def _chain(request: EstimateRequest, numbers: Recipe, degrees: Degrees) -> Chain
     units = []
     for index, unit in enumerate(request.units):
         whole = shard_evenly(unit.parameter_count, degrees.tp)
-        shard = shard_evenly(whole, degrees.dp_shard)
+        shard = shard_evenly(whole, degrees.shard_ranks)
         # A gather brings equal shards, so the gathered unit has the padding too.
-        gathered = shard * degrees.dp_shard if degrees.shards_parameters else whole
+        gathered = shard * degrees.shard_ranks if degrees.shards_parameters else whole
         name = unit.name or f"units[{index}]"
         units.append(UnitStates(name=name, whole=gathered, shard=shard))
-    prefetch = request.parallelism.prefetch_units
+    settings = schedule_settings(request.parallelism, request.training)
     return Chain(
         blocks=tuple(ChainBlock(name=unit.name, unit=unit, options=(_NOTHING,)) for unit in units),
         states=rank_states(units, numbers, degrees),
         recipe=numbers,
         degrees=degrees,
         accumulation=request.training.accumulation or 1,
-        prefetch_units=0 if prefetch is None else prefetch,
-        reduce_bucket_elements=request.parallelism.reduce_bucket_elements or BUCKET_ELEMENTS,
+        schedule=replace(settings, idealised=True),
     )
 
 

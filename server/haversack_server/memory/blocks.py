@@ -1,21 +1,24 @@
-"""The blocks of a decoder-only model as tapes: the embedding, a layer, the head with its loss.
+"""The shape of what a rank runs, its collectives, and the head with its loss as a tape.
 
 A tape holds what one rank runs for one microbatch in eager PyTorch: attention, feed-forward and
 logits are split over ``tp`` tensor-parallel ranks; norms and the residual stream are whole on each,
 or split along the sequence under sequence parallelism. Parameters and their gradients are not here.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from haversack.errors import InvalidRequestError
-from haversack_server.memory import parts
+from haversack.parallelism import ContextParallel
+from haversack.run import Loss, RecomputeModule
 from haversack_server.memory.architecture import Architecture
-from haversack_server.memory.attention import AttentionKind, Heads, attention, needs_mask
-from haversack_server.memory.feed_forward import feed_forward
-from haversack_server.memory.kernel_profile import EagerMask, KernelProfile
+from haversack_server.memory.attention import AttentionKind
+from haversack_server.memory.kernel_profile import KernelProfile
+from haversack_server.memory.loss import CHUNKS, LossInput, cross_entropy, fused_linear, kind_of
+from haversack_server.memory.norms import norm
+from haversack_server.memory.parts import activation, dropout
 from haversack_server.memory.tape import Tape
 from haversack_server.memory.tape_builder import TapeBuilder
+from haversack_server.memory.traits import Head, Stack
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +26,10 @@ class Shape:
     """What one rank runs: ``microbatch`` sequences of ``seq`` tokens, in which dtype and kernels.
 
     ``compute_bytes`` is the bytes per element in forward and backward: 2 for bf16, 4 for fp32.
+    ``target_seq`` is the length of a decoder's sequences beside an encoder's of ``seq``; 0 where it
+    is the same. ``seq`` is a rank's share of the sequence under ``cp``. Four say how
+    experts are divided and loaded; ``expert_tp`` is 0 where it is ``tp``, a capacity of 0 is none.
+    ``recompute_modules`` are the parts that a layer's selective option runs again, if stated.
     """
 
     microbatch: int
@@ -31,11 +38,33 @@ class Shape:
     attention: AttentionKind = AttentionKind.FLASH
     tp: int = 1
     sequence_parallel: bool = False
+    loss: Loss = Loss.UNSPECIFIED
+    loss_chunks: int = CHUNKS
+    loss_parallel: bool | None = None
+    target_seq: int = 0
+    cp: int = 1
+    context_parallel: ContextParallel = ContextParallel.RING
+    ep: int = 1
+    expert_tp: int = 0
+    expert_load_permille: int = 1000
+    expert_capacity_permille: int = 0
+    recompute_modules: tuple[RecomputeModule, ...] = ()
+
+    def of(self, stack: Stack) -> "Shape":
+        """Return the shape that a stack of layers sees."""
+        if stack is not Stack.CROSS or not self.target_seq:
+            return self
+        return replace(self, seq=self.target_seq, target_seq=0)
 
     @property
     def rows(self) -> int:
         """Count the tokens of a microbatch."""
         return self.microbatch * self.seq
+
+    def splits_logits(self, profile: KernelProfile) -> bool:
+        """Whether logits stay split over the tensor-parallel ranks through the loss."""
+        asked = self.loss_parallel
+        return profile.tensor_parallel_splits_logits if asked is None else asked
 
     @property
     def stream_rows(self) -> int:
@@ -58,9 +87,10 @@ def check_shape(model: Architecture, shape: Shape) -> None:
             " use flash or eager",
             field="training.attention",
         )
-    if model.learned_positions and shape.seq > model.max_positions:
+    seq = shape.seq * shape.cp
+    if model.learned_positions and seq > model.max_positions:
         raise InvalidRequestError(
-            f"seq={shape.seq} is longer than the {model.max_positions} learned positions;"
+            f"seq={seq} is longer than the {model.max_positions} learned positions;"
             f" use at most {model.max_positions}",
             field="training.seq",
         )
@@ -71,101 +101,7 @@ def _divisors(first: int, second: int) -> str:
     return ", ".join(common)
 
 
-def embedding_tape(model: Architecture, profile: KernelProfile, shape: Shape) -> Tape:
-    """Token (and learned position) embeddings; what all layers share is made and kept here."""
-    tape = TapeBuilder("embedding", shape.compute_bytes, shape.rows * parts.INDEX_BYTES)
-    size = shape.stream_rows * model.hidden * shape.compute_bytes
-    tokens = tape.storage("token embedding", size)
-    tape.add("token embedding", [], [tokens])
-    if model.scaled_embedding:
-        tokens = tape.apply("scaled embedding", [tokens], size)
-    if model.learned_positions:
-        positions = tape.storage("positions", shape.seq * model.hidden * shape.compute_bytes, 0)
-        tape.add("positions", [], [positions])
-        total = tape.storage("embedding", size)
-        # GPT-2's forward keeps both in variables to its end; counted to backward, as masks are.
-        held = [tokens, positions]
-        tape.add("embedding", held, [total], held, passes_gradient=True)
-        tokens = total
-    _shared(tape, model, profile, shape)
-    return tape.build(parts.dropout(tape, profile, model.embedding_dropout, tokens))
-
-
-def _shared(tape: TapeBuilder, model: Architecture, profile: KernelProfile, shape: Shape) -> None:
-    """What the model's forward makes once for all layers, kept here until the last of them is done.
-
-    Rotary tables are saved by every layer. Masks and positions are dropped after forward; they
-    count until the embedding's backward, to be safe.
-    """
-    sizes = {"position ids": shape.seq * parts.INDEX_BYTES}
-    if not model.learned_positions:
-        sizes["rotary tables"] = 2 * shape.seq * model.head_dim * shape.compute_bytes
-    sizes["masks"] = model.attention_masks * _mask_bytes(model, profile, shape)
-    for name, size_bytes in sizes.items():
-        if size_bytes:
-            made = tape.storage(name, size_bytes, 0)
-            tape.add(name, [], [made], [made])
-
-
-def _mask_bytes(model: Architecture, profile: KernelProfile, shape: Shape) -> int:
-    """Return the bytes of one mask over all scores of a head: added in eager, bool in SDPA."""
-    scores = shape.microbatch * shape.seq * shape.seq
-    if shape.attention is AttentionKind.EAGER:
-        return scores * shape.compute_bytes if profile.eager_mask is EagerMask.ADDITIVE else 0
-    masked = shape.attention is AttentionKind.SDPA and needs_mask(model, shape.seq)
-    return scores if masked else 0
-
-
-def layer_tape(model: Architecture, profile: KernelProfile, shape: Shape) -> Tape:
-    """One transformer layer: norm, attention, residual; norm, feed-forward, residual."""
-    rows = shape.stream_rows
-    size = rows * model.hidden * shape.compute_bytes
-    tape = TapeBuilder("layer", shape.compute_bytes, size)
-
-    def norm(source: str) -> str:
-        return parts.norm(tape, model.norm, profile, source, rows, model.hidden)
-
-    with tape.frame() as frame:
-        source, kept = _enter(tape, profile, shape, norm(tape.input))
-        result, held = attention(tape, model, profile, _heads(model, shape), source, kept)
-        frame += held
-        result = _leave(tape, shape, result, size)
-        result = parts.dropout(tape, profile, model.residual_dropout, result)
-        if model.fused_qkv:
-            frame.append(result)  # GPT-2's module has a name of its own for it
-        if model.sandwich_norms:
-            result = _held_norm(tape, norm, result)
-        middle = tape.passing("residual", [tape.input, result], size)
-        source, kept = _enter(tape, profile, shape, norm(middle))
-        ffn = -(-model.ffn // shape.tp)
-        result = feed_forward(tape, model, source, rows=shape.rows, ffn=ffn, kept=kept)
-        result = _leave(tape, shape, result, size)
-        result = parts.dropout(tape, profile, model.residual_dropout, result)
-        if model.sandwich_norms:
-            result = _held_norm(tape, norm, result)
-        output = tape.passing("output", [middle, result], size)
-    return tape.build(output)
-
-
-def _held_norm(tape: TapeBuilder, norm: Callable[[str], str], source: str) -> str:
-    """Normalise what the layer's frame holds until the norm is done."""
-    with tape.frame() as frame:
-        frame.append(source)
-        return norm(source)
-
-
-def _heads(model: Architecture, shape: Shape) -> Heads:
-    return Heads(
-        microbatch=shape.microbatch,
-        seq=shape.seq,
-        heads=model.heads // shape.tp,
-        kv_heads=model.kv_heads // shape.tp,
-        head_dim=model.head_dim,
-        kind=shape.attention,
-    )
-
-
-def _enter(tape: TapeBuilder, profile: KernelProfile, shape: Shape, source: str) -> tuple[str, str]:
+def enter(tape: TapeBuilder, profile: KernelProfile, shape: Shape, source: str) -> tuple[str, str]:
     """Hand a normalised input to column-split products; return it, and what they save."""
     if shape.tp == 1:
         return source, ""
@@ -175,7 +111,7 @@ def _enter(tape: TapeBuilder, profile: KernelProfile, shape: Shape, source: str)
     return whole, "" if profile.sequence_parallel_keeps_gathered else source
 
 
-def _leave(tape: TapeBuilder, shape: Shape, partial: str, size_bytes: int) -> str:
+def leave(tape: TapeBuilder, shape: Shape, partial: str, size_bytes: int) -> str:
     """Sum the partial results of row-split products over the ranks."""
     if shape.tp == 1:
         return partial
@@ -186,33 +122,93 @@ def _leave(tape: TapeBuilder, shape: Shape, partial: str, size_bytes: int) -> st
 
 def head_tape(model: Architecture, profile: KernelProfile, shape: Shape) -> Tape:
     """Final norm, logits and cross-entropy; its output is the loss."""
+    shape = shape.of(model.stack)
     stream = shape.stream_rows
-    tape = TapeBuilder("head", shape.compute_bytes, stream * model.hidden * shape.compute_bytes)
+    size = stream * model.hidden * shape.compute_bytes
+    tape = TapeBuilder("head", shape.compute_bytes, size, model.tuning)
     with tape.frame() as frame:
-        source = parts.norm(tape, model.norm, profile, tape.input, stream, model.hidden)
-        source, kept = _enter(tape, profile, shape, source)
-        logits = _logits(tape, model, profile, shape, source, kept)
-        frame += [source, logits]
-        with tape.frame() as inner:
-            loss = _cross_entropy(tape, profile, shape, logits, inner)
-    return tape.build(loss)
+        source = _before_logits(tape, model, profile, stream)
+        if model.head is Head.CLASSIFIER:
+            chosen = shape.microbatch * model.hidden * shape.compute_bytes
+            source = tape.view("first token", source, chosen, copies_gradient=True)
+        source, kept = enter(tape, profile, shape, source)
+        frame.append(source)
+        output = _logits_and_loss(tape, model, profile, shape, source, kept)
+    return tape.build(output)
+
+
+def _before_logits(
+    tape: TapeBuilder, model: Architecture, profile: KernelProfile, rows: int
+) -> str:
+    """What the last layer's output goes through: a norm, and more where the family has it."""
+    source = tape.input
+    if model.head is Head.MASKED:
+        source = tape.linear("dense", source, rows, model.hidden, model.hidden)
+        source = activation(tape, model.activation, source)
+    if model.final_norm:
+        source = norm(tape, model.norm, profile, source, rows, model.hidden)
+    if model.head is not Head.SHIFTED:
+        return source
+    source = dropout(tape, profile, model.residual_dropout, source)
+    return tape.apply("scaled", [source], tape.size(source)) if model.scaled_logits else source
 
 
 def logits_tape(model: Architecture, profile: KernelProfile, shape: Shape) -> Tape:
     """The part of the head that is logits alone: what its input and its norm keep counts 0."""
-    tape = TapeBuilder("logits", shape.compute_bytes, 0)
+    shape = shape.of(model.stack)
+    tape = TapeBuilder("logits", shape.compute_bytes, 0, model.tuning)
+    return tape.build(_logits_and_loss(tape, model, profile, shape, tape.input, ""))
+
+
+def _logits_and_loss(
+    tape: TapeBuilder,
+    model: Architecture,
+    profile: KernelProfile,
+    shape: Shape,
+    source: str,
+    kept: str,
+) -> str:
+    kind = _loss_of(model, profile, shape)
+    rows = logit_rows(model, shape)
+    given = LossInput(
+        microbatch=shape.microbatch,
+        rows=rows,
+        kind=kind,
+        chunks=shape.loss_chunks,
+        split=shape.tp > 1 and shape.splits_logits(profile),
+    )
+    if kind is Loss.FUSED_LINEAR:
+        vocab = -(-model.vocab // shape.tp)
+        return fused_linear(tape, given, source, model.hidden, vocab)
     with tape.frame() as frame:
-        logits = _logits(tape, model, profile, shape, tape.input, "")
+        logits = _logits(tape, model, profile, shape, source, kept)
         frame.append(logits)
         with tape.frame() as inner:
-            loss = _cross_entropy(tape, profile, shape, logits, inner)
-    return tape.build(loss)
+            return cross_entropy(tape, profile, given, logits, inner)
+
+
+def _loss_of(model: Architecture, profile: KernelProfile, shape: Shape) -> Loss:
+    """Only causal models of a framework have its own loss; the others call cross-entropy plainly."""
+    plain = Loss.UNSPECIFIED if model.head is Head.CAUSAL else Loss.PLAIN
+    return kind_of(profile, shape.loss or plain)
+
+
+def logit_rows(model: Architecture, shape: Shape) -> int:
+    """Count the tokens that have logits: all of them, or one of each sequence."""
+    return shape.microbatch if model.head is Head.CLASSIFIER else shape.rows
+
+
+def _outputs(model: Architecture) -> int:
+    return model.labels if model.head is Head.CLASSIFIER else model.vocab
 
 
 def logit_count(model: Architecture, profile: KernelProfile, shape: Shape) -> int:
-    """Count the logits on one rank."""
-    split = shape.tp if profile.tensor_parallel_splits_logits else 1
-    return shape.rows * -(-model.vocab // split)
+    """Count the logits on one rank; none are ever whole where head and loss are fused."""
+    if _loss_of(model, profile, shape) is Loss.FUSED_LINEAR:
+        return 0
+    shape = shape.of(model.stack)
+    split = shape.tp if shape.splits_logits(profile) else 1
+    return logit_rows(model, shape) * -(-_outputs(model) // split)
 
 
 def _logits(
@@ -223,47 +219,15 @@ def _logits(
     source: str,
     kept: str,
 ) -> str:
-    vocab = -(-model.vocab // shape.tp)
-    logits = tape.linear("logits", source, shape.rows, model.hidden, vocab, saved=kept)
+    vocab, rows = -(-_outputs(model) // shape.tp), logit_rows(model, shape)
+    logits = tape.linear("logits", source, rows, model.hidden, vocab, saved=kept)
     size = logit_count(model, profile, shape) * shape.compute_bytes
-    if shape.tp > 1 and not profile.tensor_parallel_splits_logits:
+    if shape.tp > 1 and not shape.splits_logits(profile):
         logits = tape.apply("gathered logits", [logits], size)
+    if model.scaled_logits and model.head is Head.CAUSAL:
+        logits = tape.apply("scaled logits", [logits], size)
     if model.final_softcap is None:
         return logits
     logits = tape.apply("logits / cap", [logits], size)
     logits = tape.apply("tanh", [logits], size, saves_result=True)
     return tape.apply("capped logits", [logits], size)
-
-
-def _cross_entropy(
-    tape: TapeBuilder, profile: KernelProfile, shape: Shape, logits: str, frame: list[str]
-) -> str:
-    """``cross_entropy(logits.float(), targets)``: log-softmax, then the negative log-likelihood."""
-    count = tape.size(logits) // shape.compute_bytes
-    wide = logits
-    if profile.logit_upcast_bytes > shape.compute_bytes:
-        wide = tape.apply("logits in fp32", [logits], count * profile.logit_upcast_bytes)
-    frame.append(wide)
-    targets = _targets(tape, shape, frame)
-    saved = tape.storage(
-        "log-softmax", count * profile.logit_saved_bytes, count * profile.logit_gradient_bytes
-    )
-    tape.add("log-softmax", [wide], [saved], [saved])
-    loss = tape.storage("loss", parts.FLOAT_BYTES)
-    weight = tape.storage("total weight", parts.FLOAT_BYTES, 0)
-    tape.add("negative log-likelihood", [saved], [loss, weight], [saved, targets, weight])
-    return loss
-
-
-def _targets(tape: TapeBuilder, shape: Shape, frame: list[str]) -> str:
-    """The labels, padded by one and shifted: a view of one sequence, a copy of several."""
-    padded = tape.storage(
-        "padded labels", shape.microbatch * (shape.seq + 1) * parts.INDEX_BYTES, 0
-    )
-    tape.add("padded labels", [], [padded])
-    frame.append(padded)
-    if shape.microbatch == 1:
-        return padded
-    shifted = tape.storage("shifted labels", shape.rows * parts.INDEX_BYTES, 0)
-    tape.add("shifted labels", [], [shifted])
-    return shifted

@@ -28,3 +28,13 @@ def check_bounds(chain: Chain) -> None:
                 "smaller seq, microbatch or model"
             )
             raise InvalidRequestError(sentence, field="training.seq")
+
+
+def check_peak(peak_bytes: int) -> None:
+    """Refuse a peak that cannot be written: microbatches in flight multiply what blocks keep."""
+    if peak_bytes > MOST:
+        raise InvalidRequestError(
+            f"a rank needs {float(peak_bytes):.3g} bytes, more than can be written; give fewer "
+            "microbatches or pipeline stages",
+            field="training.accumulation",
+        )

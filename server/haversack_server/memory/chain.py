@@ -5,10 +5,13 @@ margins: bytes of live tensors only.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from haversack_server.memory.degrees import Degrees
+from haversack_server.memory.moments import Part
+from haversack_server.memory.pipeline import Pipeline
 from haversack_server.memory.recipe import Recipe
+from haversack_server.memory.schedule.settings import ScheduleSettings
 from haversack_server.memory.states import RankStates, UnitStates
 
 
@@ -18,6 +21,8 @@ class Option:
 
     ``retained_bytes`` live from the block's forward to its backward, its output included;
     the peaks are the highest bytes that the block adds while it runs, retained bytes included.
+    ``backward_points`` are moments of the backward: live bytes, and elements of parameters whose
+    gradients have been made by then; without them all gradients are there at the peak.
     """
 
     name: str
@@ -25,6 +30,7 @@ class Option:
     forward_peak_bytes: int
     backward_peak_bytes: int
     extra_ns: int = 0
+    backward_points: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +38,11 @@ class ChainBlock:
     """One block: its states, its options, and what the caller keeps of its output.
 
     ``held_by_caller_bytes`` are part of the option's forward peak; the caller keeps them from then
-    to the end of the step, beside the option's other figures. A ``root`` unit is gathered for the
-    whole microbatch.
+    to the end of the step, beside the option's other figures. A ``root`` block belongs to the unit
+    that stays gathered for the whole microbatch; one that ``joins_unit_before`` is gathered with
+    the block before. A tied weight's gradient is made at the head (``tied_elements`` of it) and
+    again at the embedding, into a temporary (``again_elements``). ``passing_input_bytes`` are alive
+    while the block runs forward, where the blocks before do not retain its input for it.
     """
 
     name: str
@@ -42,6 +51,32 @@ class ChainBlock:
     is_head: bool = False
     held_by_caller_bytes: int = 0
     root: bool = False
+    joins_unit_before: bool = False
+    input_gradient_bytes: int = 0
+    output_gradient_bytes: int = 0
+    passing_input_bytes: int = 0
+    tied_elements: int = 0
+    again_elements: int = 0
+
+    @property
+    def made_elements(self) -> int:
+        """Elements whose gradients are new after the block's backward."""
+        return self.unit.elements + self.tied_elements - self.again_elements
+
+    def backward_point(
+        self, option: Option, gradient_each: int, part: Part = Part.ALL
+    ) -> tuple[int, int]:
+        """Give live bytes and bytes of the block's own gradients where their sum is highest.
+
+        Of a loss, up to the first gradient of a parameter; of the rest, from there.
+        """
+        everything = self.unit.elements + self.tied_elements
+        points = option.backward_points or ((option.backward_peak_bytes, everything),)
+        if part is not Part.ALL:
+            is_loss = part is Part.LOSS
+            points = tuple(point for point in points if (point[1] == 0) is is_loss) or ((0, 0),)
+        live, elements = max(points, key=lambda point: point[0] + point[1] * gradient_each)
+        return live, elements * gradient_each
 
     def option_index(self, name: str) -> int | None:
         """Find an option of that name."""
@@ -56,7 +91,8 @@ class Chain:
     """The blocks of one rank with the states and settings that surround them.
 
     ``step_ns`` is the time of a step without recomputation, by the same roofline as the options'
-    ``extra_ns``; 0 where it is not known.
+    ``extra_ns``; 0 where it is not known. ``workspace_bytes`` stand from the first forward on,
+    ``batch_bytes`` come with each microbatch.
     """
 
     blocks: tuple[ChainBlock, ...]
@@ -64,9 +100,12 @@ class Chain:
     recipe: Recipe
     degrees: Degrees
     accumulation: int = 1
-    prefetch_units: int = 1
-    reduce_bucket_elements: int = 0
+    schedule: ScheduleSettings = field(default_factory=ScheduleSettings)
     step_ns: int = 0
+    workspace_bytes: int = 0
+    batch_bytes: int = 0
+    gradients_stand: bool = False
+    pipeline: Pipeline = field(default_factory=Pipeline)
 
     def choice(self, names: Sequence[str]) -> tuple[int, ...]:
         """Turn one option name per block into indices; the names exist."""

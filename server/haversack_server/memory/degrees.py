@@ -17,29 +17,58 @@ class Degrees:
     pp: int
     cp: int
     ep: int
+    expert_tp: int
     sequence_parallel: bool
     sharding: Sharding
 
     @property
+    def shard_ranks(self) -> int:
+        """Ranks among which states are sharded: context-parallel ranks hold the same weights."""
+        return self.dp_shard * self.cp if self.sharding is not Sharding.REPLICATED else 1
+
+    @property
+    def expert_shard_ranks(self) -> int:
+        """Ranks among which the states of experts are sharded: those with the same experts.
+
+        Experts take their ranks from all but the pipeline (Megatron-LM: expert data ranks = world /
+        (pp x ep x expert_tp)).
+        """
+        if self.sharding is Sharding.REPLICATED:
+            return 1
+        return max(1, self.dp_shard * self.cp * self.tp // (self.ep * self.expert_tp))
+
+    @property
     def shards_parameters(self) -> bool:
-        """Whether units are gathered to run; FSDP2 casts into gathered units on one rank too."""
-        zero_3 = self.sharding is Sharding.ZERO_3 and self.dp_shard > 1
-        return zero_3 or self.sharding is Sharding.FSDP2
+        """Whether units are gathered to run; FSDP casts into gathered units on one rank too."""
+        zero_3 = self.sharding is Sharding.ZERO_3 and self.shard_ranks > 1
+        return zero_3 or self.sharding in (Sharding.FSDP1, Sharding.FSDP2)
 
     @property
     def shards_gradients(self) -> bool:
         """Whether each rank keeps a shard of the gradients only."""
-        return self.shards_parameters or (self.sharding is Sharding.ZERO_2 and self.dp_shard > 1)
+        return self.shards_parameters or (self.sharding is Sharding.ZERO_2 and self.shard_ranks > 1)
 
     @property
     def shards_optimizer(self) -> bool:
         """Whether each rank keeps a shard of the optimizer state only."""
-        return self.dp_shard > 1 and self.sharding is not Sharding.REPLICATED
+        return self.shard_ranks > 1
+
+    @property
+    def splits_of_weights(self) -> tuple[str, ...]:
+        """The axes that divide the weights themselves, as the ledger writes them."""
+        named = {"tp": self.tp, "pp": self.pp, "ep": self.ep}
+        return tuple(f"{axis}={ranks}" for axis, ranks in named.items() if ranks > 1)
+
+    @property
+    def axes_in_use(self) -> int:
+        """Count the axes that need a communicator."""
+        axes = (self.dp_replicate, self.dp_shard, self.tp, self.pp, self.cp, self.ep)
+        return sum(ranks > 1 for ranks in axes)
 
     @property
     def shard_axis(self) -> str:
         """The sharding axis as the ledger writes it."""
-        return f"dp_shard={self.dp_shard}"
+        return f"dp_shard={self.dp_shard}" + (f" x cp={self.cp}" if self.cp > 1 else "")
 
 
 def resolve(parallelism: Parallelism) -> Degrees:
@@ -51,6 +80,7 @@ def resolve(parallelism: Parallelism) -> Degrees:
     tp, pp, cp = (parallelism.tp or 1, parallelism.pp or 1, parallelism.cp or 1)
     sharding = parallelism.sharding or Sharding.REPLICATED
     replicate, shard = _data_degrees(parallelism, sharding, tp * pp * cp)
+    _check_experts(parallelism, replicate * shard * cp * tp)
     return Degrees(
         world_size=tp * pp * cp * replicate * shard,
         dp_replicate=replicate,
@@ -59,9 +89,21 @@ def resolve(parallelism: Parallelism) -> Degrees:
         pp=pp,
         cp=cp,
         ep=parallelism.ep or 1,
+        expert_tp=parallelism.expert_tp or tp,
         sequence_parallel=bool(parallelism.sequence_parallel),
         sharding=sharding,
     )
+
+
+def _check_experts(parallelism: Parallelism, ranks: int) -> None:
+    """Refuse experts that need more ranks than there are, where no world size said so."""
+    ep, split = parallelism.ep or 1, parallelism.expert_tp or parallelism.tp or 1
+    if ranks % (ep * split):
+        raise InvalidRequestError(
+            f"ep={ep} with experts split over {split} does not divide the {ranks} ranks of a "
+            "pipeline stage; give world_size, or smaller degrees",
+            field="parallelism.ep",
+        )
 
 
 def _data_degrees(parallelism: Parallelism, sharding: Sharding, others: int) -> tuple[int, int]:

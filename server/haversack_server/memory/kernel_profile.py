@@ -1,8 +1,9 @@
 """The constants of a framework and its kernels: what each operation keeps, with a source for each.
 
 A profile is package data, ``profiles/NAME.json``: a list of constants, each with its value, unit,
-source and how sure it is. A profile may be ``based_on`` another and state only what differs.
-Knows nothing of architectures or of how the constants are used.
+source and how sure it is: measured, read, derived, fitted (to the rows that its source names) or
+assumed. A profile may be ``based_on`` another and state only what differs. Knows nothing of
+architectures or of how the constants are used.
 """
 
 import json
@@ -35,9 +36,16 @@ class EagerMask(StrEnum):
     FILL = "fill"
 
 
+class SelectivePolicy(StrEnum):
+    """What selective recomputation of a layer runs again."""
+
+    CORE_ATTENTION = "core_attention"
+    EVERY_SECOND_PRODUCT = "every_second_product"
+
+
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """One constant as the profile states it; ``how_sure``: measured, read, derived or assumed."""
+    """One constant as the profile states it, and how sure it is."""
 
     value: Any
     unit: str
@@ -61,22 +69,40 @@ class KernelProfile:
     flash_repeats_kv: bool
     sdpa_repeats_kv: bool
     sdpa_repeats_kv_under_mask: bool
+    flash_transposes_result: bool
     eager_mask: EagerMask
     eager_mask_bytes: int
     eager_softmax_upcast: bool
+    softmax_multiplies_first: bool
     eager_scales_scores: bool
+    eager_copies_operands: bool
+    wide_groups_in_parts: bool
+    gated_activation_fused: bool
+    selective_policy: SelectivePolicy
+    embedding_parts_held: bool
+    loader_mask_bytes: int
+    gradients_persist: bool
     sequence_parallel_keeps_gathered: bool
     tensor_parallel_splits_logits: bool
+    loss: str
     logit_upcast_bytes: int
     logit_saved_bytes: int
     logit_gradient_bytes: int
+    split_logit_scratch_bytes: int
     logits_held_by_caller: bool
+    logits_returned_in_fp32: bool
+    pipeline_frees_outputs: bool
+    pipeline_receives_ahead: bool
+    pipeline_parked_tensors: int
+    pipeline_parked_tensors_interleaved: int
     reserved_over_allocated_permille: int
     reserved_over_allocated_high_permille: int
     cuda_context_bytes: int
     communicator_bytes: int
     workspace_bytes: int
-    margin_permille: int
+    workspace_hopper_bytes: int
+    margin_low_permille: int
+    margin_high_permille: int
     constants: Mapping[str, Constant] = field(default_factory=dict, compare=False, repr=False)
 
     def constant(self, name: str) -> Constant:
@@ -85,7 +111,11 @@ class KernelProfile:
 
 
 _ENUMS: Mapping[str, type[StrEnum]] = MappingProxyType(
-    {"rms_norm": RmsNormKernel, "eager_mask": EagerMask}
+    {
+        "rms_norm": RmsNormKernel,
+        "eager_mask": EagerMask,
+        "selective_policy": SelectivePolicy,
+    }
 )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from haversack.estimate import Term, TermCategory
+from haversack.parallelism import PipelineSchedule
 from haversack_server.memory.chain import Chain
 from haversack_server.memory.degrees import Degrees
 from haversack_server.memory.recipe import Recipe
@@ -22,14 +23,29 @@ NAMES = {
     Column.PREFETCHED: "prefetched units",
     Column.UNSHARDED_GRADIENTS: "unsharded gradients",
     Column.REDUCE: "reduce buffers",
+    Column.ALL_REDUCE: "all-reduce buffers",
+    Column.IN_FLIGHT: "microbatches in flight",
+    Column.STAGE: "stage tensors",
     Column.SAVED: "saved activations",
     Column.RUNNING: "running block",
     Column.LOGITS: "logits and loss",
     Column.HELD: "logits held by the caller",
+    Column.IN_FLIGHT: "microbatches in flight",
+    Column.STAGE: "stage inputs",
+    Column.WORKSPACES: "workspaces",
+    Column.BATCH: "batch",
 }
-_FSDP = "PyTorch fully_shard, as its memory tracker shows it (torch 2.13.0)"
-_DDP = "PyTorch DistributedDataParallel without gradient_as_bucket_view"
-_DEEPSPEED = "DeepSpeed configuration: reduce_bucket_size, allocated at its full size"
+_SCHEDULES = {
+    PipelineSchedule.ONE_F_ONE_B: "1F1B: min(stages - stage, microbatches) in flight "
+    "(arXiv 2104.04473, section 2.2; Megatron-LM, megatron/core/pipeline_parallel/schedules.py)",
+    PipelineSchedule.INTERLEAVED: "interleaved 1F1B: (stages - stage - 1) x 2 + (chunks - 1) x "
+    "stages + 1 in flight (Megatron-LM, schedules.py, get_pp_rank_microbatches)",
+    PipelineSchedule.GPIPE: "GPipe (arXiv 1811.06965): every microbatch of a step in flight",
+}
+_BOUNDARY = (
+    "the kernel profile's pipeline constants: torch/distributed/pipelining/stage.py, or "
+    "Megatron-LM's p2p_communication.py and TransformerBlock.input_tensor"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,15 +61,16 @@ class Words:
     logits_inputs: tuple[str, ...] = ()
     logits_source: str = ""
     axes: tuple[str, ...] = ()
+    logits_axes: tuple[str, ...] = ()
 
 
 def state_terms(recipe: Recipe, degrees: Degrees, elements: int) -> dict[Column, Term]:
     """Describe parameters, gradients and optimizer state of ``elements`` parameters."""
     inputs = (f"parameters = {elements}", f"bytes per parameter = {recipe.formula}")
-    split = (f"tp={degrees.tp}",) if degrees.tp > 1 else ()
+    split = degrees.splits_of_weights
 
     def term(name: str, category: TermCategory, formula: str, sharded: bool) -> Term:
-        shard = (degrees.shard_axis,) if sharded and degrees.dp_shard > 1 else ()
+        shard = (degrees.shard_axis,) if sharded and degrees.shard_ranks > 1 else ()
         return Term(
             name=name,
             category=category,
@@ -93,68 +110,10 @@ def state_terms(recipe: Recipe, degrees: Degrees, elements: int) -> dict[Column,
         Column.TEMPORARIES: term(
             NAMES[Column.TEMPORARIES],
             TermCategory.TRANSIENT,
-            f"parameters of the rank x {recipe.temporary} bytes during the optimizer step",
+            "tensors that the optimizer's kernel makes and frees within the step",
             degrees.shards_optimizer,
         ),
     }
-
-
-def transient_terms(chain: Chain) -> dict[Column, Term]:
-    """Describe what units take while they are gathered and reduced."""
-    recipe, degrees = chain.recipe, chain.degrees
-    whole = max(block.unit.whole for block in chain.blocks)
-    largest = (f"parameters of the largest unit = {whole}",)
-    both = ("forward", "backward")
-    gathered = Term(
-        name=NAMES[Column.GATHERED],
-        category=TermCategory.TRANSIENT,
-        formula=f"parameters of the running unit x {recipe.compute} bytes",
-        inputs=largest,
-        source=_FSDP,
-        scales_with=("parameters of a unit",),
-        gathered_in=both,
-    )
-    return {
-        Column.GATHERED: gathered,
-        Column.PREFETCHED: replace(
-            gathered,
-            name=NAMES[Column.PREFETCHED],
-            formula=f"parameters of the next {chain.prefetch_units} x {recipe.compute} bytes",
-        ),
-        Column.UNSHARDED_GRADIENTS: replace(
-            gathered,
-            name=NAMES[Column.UNSHARDED_GRADIENTS],
-            formula=f"parameters of the running unit x {recipe.compute} bytes until reduced",
-            gathered_in=("backward",),
-        ),
-        Column.REDUCE: _reduce_term(chain, degrees, recipe, largest),
-    }
-
-
-def _reduce_term(chain: Chain, degrees: Degrees, recipe: Recipe, largest: tuple[str, ...]) -> Term:
-    term = Term(name=NAMES[Column.REDUCE], category=TermCategory.TRANSIENT)
-    if degrees.shards_parameters:
-        return replace(
-            term,
-            formula=f"parameters of the unit before x {recipe.reduce} bytes, until it is reduced",
-            inputs=largest,
-            source=_FSDP,
-            scales_with=("parameters of a unit",),
-        )
-    if degrees.shards_optimizer:
-        return replace(
-            term,
-            formula=f"elements of one bucket x {recipe.gradient} bytes",
-            inputs=(f"elements of a bucket = {chain.reduce_bucket_elements}",),
-            source=_DEEPSPEED,
-            scales_with=("bucket size",),
-        )
-    return replace(
-        term,
-        formula=f"parameters x {recipe.gradient} bytes: a second copy of the gradients",
-        source=_DDP,
-        scales_with=("parameters",),
-    )
 
 
 def activation_terms(words: Words) -> dict[Column, Term]:
@@ -173,7 +132,7 @@ def activation_terms(words: Words) -> dict[Column, Term]:
         inputs=words.logits_inputs,
         source=words.logits_source,
         scales_with=("tokens per rank", "vocabulary"),
-        sharded_over=(),
+        sharded_over=words.logits_axes,
     )
     transient = TermCategory.TRANSIENT
     return {
@@ -188,16 +147,67 @@ def activation_terms(words: Words) -> dict[Column, Term]:
     }
 
 
+def stage_terms(chain: Chain, words: Words) -> dict[Column, Term]:
+    """Describe what a pipeline stage keeps beside the running microbatch."""
+    pipeline = chain.pipeline
+    at_once = pipeline.most_in_flight(chain.accumulation)
+    several = len(pipeline.chunks) > 1
+    what = "chunks of layers" if several else "microbatches"
+    received = max((chunk.received_bytes for chunk in pipeline.chunks), default=0)
+    in_flight = Term(
+        name=NAMES[Column.IN_FLIGHT],
+        category=TermCategory.ACTIVATION,
+        formula=f"forwards of {what} whose backward is to come, less the running one, each x what "
+        "it keeps",
+        inputs=(
+            f"stage = {pipeline.stage} of {pipeline.stages}",
+            f"microbatches = {chain.accumulation}",
+            f"{what} in flight = {at_once}",
+        ),
+        source=_SCHEDULES[pipeline.schedule],
+        scales_with=("tokens per rank", "layers of a stage", "stages after this one"),
+        sharded_over=words.axes,
+    )
+    stage = replace(
+        in_flight,
+        name=NAMES[Column.STAGE],
+        formula="the input received from the stage before, shared tables, buffers to receive every "
+        "microbatch into, and what stays of received inputs between two steps",
+        inputs=(
+            f"received bytes of a chunk = {received}",
+            f"buffers to receive into = {pipeline.standing_bytes(chain.accumulation)}",
+        ),
+        source=_BOUNDARY,
+        scales_with=("tokens per rank", "hidden size", "chunks of a stage", "microbatches"),
+    )
+    return {Column.IN_FLIGHT: in_flight, Column.STAGE: stage}
+
+
+def standing_terms(chain: Chain, tokens: str, workspaces: str) -> dict[Column, Term]:
+    """Describe what stands beside states and activations; ``workspaces`` is its source."""
+    batch = Term(
+        name=NAMES[Column.BATCH],
+        category=TermCategory.ACTIVATION,
+        formula="ids and labels of a microbatch, and a mask where the loader makes one",
+        inputs=(f"tokens per rank = {tokens}",),
+        source="8 bytes for each id and label (torch.int64)",
+        scales_with=("tokens per rank",),
+    )
+    workspace = Term(
+        name=NAMES[Column.WORKSPACES],
+        category=TermCategory.TRANSIENT,
+        formula="buffers of matrix products, inside the allocator from the first forward on",
+        inputs=(f"bytes = {chain.workspace_bytes}",),
+        source=workspaces,
+    )
+    return {Column.BATCH: batch, Column.WORKSPACES: workspace}
+
+
 def fill(words: Mapping[Column, Term], timeline: Timeline) -> tuple[tuple[Column, Term], ...]:
     """Give each described column its bytes at the peak and at its largest; leave out empty ones."""
-    peak = timeline.peak.bytes_by_column
-    largest = [max(values) for values in zip(*_columns(timeline), strict=True)]
+    peak, largest = timeline.peak.bytes_by_column, timeline.largest
     return tuple(
         (column, replace(term, bytes=peak[column], largest_bytes=largest[column]))
         for column, term in sorted(words.items())
         if largest[column]
     )
-
-
-def _columns(timeline: Timeline) -> list[tuple[int, ...]]:
-    return [moment.bytes_by_column for moment in timeline.moments]

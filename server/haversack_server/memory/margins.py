@@ -1,8 +1,9 @@
 """From expected allocated bytes to a peak with its margins, and back from a limit.
 
-The margins are named constants of the kernel profile and are not calibrated yet; every answer
-says so. Bytes have a kind: allocated (live tensors), reserved (what the allocator holds), outside
-(context, communication library, workspaces), device (reserved and outside).
+The margins come with the kernel profile: fitted to measured runs of the kind (``spread.py``), or
+the profile's own, which is called not calibrated. Bytes have a kind: allocated (live tensors,
+workspaces included), reserved (what the allocator holds), outside (context, communication library),
+device (reserved and outside).
 """
 
 from haversack.estimate import Peak
@@ -13,20 +14,18 @@ from haversack_server.memory.kernel_profile import KernelProfile
 
 def outside(profile: KernelProfile, degrees: Degrees) -> Interval:
     """Bytes outside the allocator; the low end has no communicators yet."""
-    axes = (degrees.dp_replicate, degrees.dp_shard, degrees.tp)
-    communicators = sum(degree > 1 for degree in axes) * profile.communicator_bytes
-    alone = profile.cuda_context_bytes + profile.workspace_bytes
+    communicators = degrees.axes_in_use * profile.communicator_bytes
+    alone = profile.cuda_context_bytes
     total = alone + communicators
     return Interval(low_bytes=alone, expected_bytes=total, high_bytes=total)
 
 
 def peak_of(expected_bytes: int, profile: KernelProfile, degrees: Degrees) -> Peak:
     """Put margins around expected allocated bytes."""
-    margin = profile.margin_permille
     allocated = Interval(
-        low_bytes=expected_bytes * (1000 - margin) // 1000,
+        low_bytes=expected_bytes * (1000 - profile.margin_low_permille) // 1000,
         expected_bytes=expected_bytes,
-        high_bytes=_up(expected_bytes, 1000 + margin),
+        high_bytes=_up(expected_bytes, 1000 + profile.margin_high_permille),
     )
     reserved = Interval(
         low_bytes=allocated.low_bytes,
@@ -60,7 +59,7 @@ def allocated_for_device(
 
 def allocated_for_high(high_bytes: int, profile: KernelProfile) -> int:
     """Give the most expected allocated bytes whose high end is within ``high_bytes``."""
-    return high_bytes * 1000 // (1000 + profile.margin_permille)
+    return high_bytes * 1000 // (1000 + profile.margin_high_permille)
 
 
 def _up(size_bytes: int, permille: int) -> int:

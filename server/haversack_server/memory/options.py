@@ -1,6 +1,6 @@
 """The option table of a model: one row per way to run each block, read off the blocks' tapes.
 
-Blocks of one kind are equal here, so each tape is simulated once. Knows nothing of model states,
+Equal blocks share their rows, so each tape is simulated once. Knows nothing of model states,
 phases or budgets.
 """
 
@@ -11,14 +11,17 @@ from haversack_server.memory.architecture import Architecture, UnitKind
 from haversack_server.memory.blocks import (
     Shape,
     check_shape,
-    embedding_tape,
     head_tape,
-    layer_tape,
     logit_count,
     logits_tape,
 )
+from haversack_server.memory.embeddings import bridge_tape, embedding_tape
 from haversack_server.memory.kernel_profile import KernelProfile
+from haversack_server.memory.layers import layer_tape
+from haversack_server.memory.parts import FLOAT_BYTES
+from haversack_server.memory.policies import selective
 from haversack_server.memory.tape import OptionRow, Tape, measure
+from haversack_server.memory.traits import Stack
 
 NANOSECONDS = 1_000_000_000
 
@@ -43,7 +46,7 @@ class BlockOptions:
     """The options of one unit, ``save`` first, and what the chain sees of it.
 
     ``forward_flops`` and ``forward_moved_bytes`` are those of one forward run; ``logits`` is the
-    head's alone.
+    head's alone, and None where only the option ``save`` was asked for.
     """
 
     name: str
@@ -54,6 +57,7 @@ class BlockOptions:
     forward_flops: int
     forward_moved_bytes: int
     forward_work: tuple[tuple[int, int], ...]
+    held_by_caller_bytes: int = 0
     logits: LogitTerms | None = None
 
     def option(self, name: str) -> OptionRow:
@@ -62,12 +66,35 @@ class BlockOptions:
 
 
 def option_table(
-    architecture: Architecture, profile: KernelProfile, shape: Shape
+    architecture: Architecture, profile: KernelProfile, shape: Shape, *, save_only: bool = False
 ) -> tuple[BlockOptions, ...]:
-    """Return the options of every unit, in execution order."""
+    """Return the options of every unit, in execution order; ``save_only`` has no others of them."""
     check_shape(architecture, shape)
-    kinds = _kinds(architecture, profile, shape)
-    return tuple(replace(kinds[unit.kind], name=unit.name) for unit in architecture.units)
+    made: dict[tuple[UnitKind, int], BlockOptions] = {}
+    for unit in architecture.units:
+        key = (unit.kind, id(unit.variant))
+        if key not in made:
+            model = unit.variant or architecture
+            made[key] = _options_of(unit.kind, model, profile, shape, save_only)
+    return tuple(
+        _named(unit.name, made[unit.kind, id(unit.variant)]) for unit in architecture.units
+    )
+
+
+def _named(name: str, block: BlockOptions) -> BlockOptions:
+    # Not ``replace``, which looks at every field first: a model has a hundred units.
+    return BlockOptions(
+        name=name,
+        kind=block.kind,
+        options=block.options,
+        input_bytes=block.input_bytes,
+        output_bytes=block.output_bytes,
+        forward_flops=block.forward_flops,
+        forward_moved_bytes=block.forward_moved_bytes,
+        forward_work=block.forward_work,
+        held_by_caller_bytes=block.held_by_caller_bytes,
+        logits=block.logits,
+    )
 
 
 def roofline_ns(row: OptionRow, flops_per_s: float, bytes_per_s: float) -> int:
@@ -85,26 +112,35 @@ def work_ns(work: tuple[tuple[int, int], ...], flops_per_s: float, bytes_per_s: 
     return -int(-seconds * NANOSECONDS // 1)
 
 
-@lru_cache(maxsize=256)
-def _kinds(
-    architecture: Architecture, profile: KernelProfile, shape: Shape
-) -> dict[UnitKind, BlockOptions]:
-    """Simulate each kind of block once; the names are still to be given."""
-    embedding = embedding_tape(architecture, profile, shape)
-    layer = layer_tape(architecture, profile, shape)
-    head = head_tape(architecture, profile, shape)
-    logits = _logit_terms(architecture, profile, shape)
-    return {
-        UnitKind.EMBEDDING: _block(UnitKind.EMBEDDING, embedding),
-        UnitKind.LAYER: _block(UnitKind.LAYER, layer),
-        UnitKind.HEAD: replace(_block(UnitKind.HEAD, head), logits=logits),
-    }
+@lru_cache(maxsize=1024)
+def _options_of(
+    kind: UnitKind, model: Architecture, profile: KernelProfile, shape: Shape, save_only: bool
+) -> BlockOptions:
+    """Simulate a unit once for all that are equal; the name is still to be given."""
+    others = kind is UnitKind.LAYER and not save_only
+    made = _block(kind, _tape_of(kind, model, profile, shape), profile, shape, others)
+    if kind is not UnitKind.HEAD:
+        return made
+    made = replace(made, held_by_caller_bytes=_held_by_caller(model, profile, shape))
+    return made if save_only else replace(made, logits=_logit_terms(model, profile, shape))
 
 
-def _block(kind: UnitKind, tape: Tape) -> BlockOptions:
-    options: tuple[OptionRow, ...] = (measure(tape, save=True),)
+def _tape_of(kind: UnitKind, model: Architecture, profile: KernelProfile, shape: Shape) -> Tape:
     if kind is UnitKind.LAYER:
-        options = (*options, measure(tape, save=False))
+        return layer_tape(model, profile, shape)
+    if kind is UnitKind.HEAD:
+        return head_tape(model, profile, shape)
+    bridges = model.stack is Stack.CROSS and not model.encoder_layers
+    return (bridge_tape if bridges else embedding_tape)(model, profile, shape)
+
+
+def _block(
+    kind: UnitKind, tape: Tape, profile: KernelProfile, shape: Shape, others: bool
+) -> BlockOptions:
+    options: tuple[OptionRow, ...] = (measure(tape, save=True),)
+    if others:
+        partly = selective(tape, profile, shape.recompute_modules)
+        options = (*options, measure(tape, save=False), partly)
     work = tuple((op.flops, op.moved_bytes) for op in tape.operations if op.writes)
     return BlockOptions(
         name="",
@@ -118,14 +154,20 @@ def _block(kind: UnitKind, tape: Tape) -> BlockOptions:
     )
 
 
+def _held_by_caller(architecture: Architecture, profile: KernelProfile, shape: Shape) -> int:
+    """Give the bytes of the logits that the caller keeps, where it does."""
+    if not profile.logits_held_by_caller:
+        return 0
+    each = FLOAT_BYTES if profile.logits_returned_in_fp32 else shape.compute_bytes
+    return logit_count(architecture, profile, shape) * each
+
+
 def _logit_terms(architecture: Architecture, profile: KernelProfile, shape: Shape) -> LogitTerms:
     row = measure(logits_tape(architecture, profile, shape), save=True)
-    count = logit_count(architecture, profile, shape)
-    held = count * shape.compute_bytes if profile.logits_held_by_caller else 0
     return LogitTerms(
-        count=count,
+        count=logit_count(architecture, profile, shape),
         retained_bytes=row.retained_bytes,
         forward_peak_bytes=row.forward_peak_bytes,
         backward_peak_bytes=row.backward_peak_bytes,
-        held_by_caller_bytes=held,
+        held_by_caller_bytes=_held_by_caller(architecture, profile, shape),
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from haversack.errors import InvalidRequestError
 from haversack.parallelism import Sharding
-from haversack.run import Optimizer, Precision, Training
+from haversack.run import NumberType, Optimizer, OptimizerKernel, Precision, Training
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,24 +16,22 @@ class Recipe:
     """Bytes for each parameter, by what they are for.
 
     ``master`` is the fp32 copy that mixed precision keeps from the start; ``moments`` appear in the
-    first optimizer step; ``temporary`` lives within that step. ``compute`` is a number's size in
-    forward and backward, ``reduce`` its size in the reduction of gradients.
+    first optimizer step. ``compute`` is a number's size in forward and backward, ``reduce`` its
+    size in the reduction of gradients. ``main_gradients``: gradients have a buffer from the start,
+    into which backward adds.
     """
 
     parameter: int
     gradient: int
     master: int
     moments: int
-    temporary: int
     compute: int
     reduce: int
     formula: str
     source: str
-
-    @property
-    def optimizer(self) -> int:
-        """Bytes of optimizer state for each parameter, master copy included."""
-        return self.master + self.moments
+    main_gradients: bool = False
+    optimizer: Optimizer = Optimizer.ADAMW
+    optimizer_kernel: OptimizerKernel = OptimizerKernel.FUSED
 
 
 _MOMENTS = {
@@ -44,13 +42,20 @@ _MOMENTS = {
 }
 _ZERO = "ZeRO paper (SC20), section 3.1"
 _FSDP2 = "PyTorch fully_shard with bf16 parameters and fp32 reduction"
+_MEGATRON = "Megatron-LM with bf16: main gradients in fp32, added up and reduced as such"
 # parameter, gradient, master, one moment, compute, reduce, source
 _NUMBERS = {
     Precision.BF16_FP32_MASTER: (2, 2, 4, 4, 2, 2, _ZERO),
     Precision.FP32_BF16_COMPUTE: (4, 4, 0, 4, 2, 4, _FSDP2),
     Precision.FP32: (4, 4, 0, 4, 4, 4, "PyTorch defaults"),
+    Precision.BF16_FP32_GRADIENT: (2, 4, 4, 4, 2, 4, _MEGATRON),
     Precision.BF16: (2, 2, 0, 2, 2, 2, "PyTorch optimizers keep state in the parameters' type"),
 }
+_CASTING = (Sharding.FSDP1, Sharding.FSDP2)
+_DEFAULTS = dict.fromkeys(_CASTING, Precision.FP32_BF16_COMPUTE) | {
+    Sharding.DISTRIBUTED_OPTIMIZER: Precision.BF16_FP32_GRADIENT
+}
+_WIDTHS = {NumberType.FP32: 4, NumberType.BF16: 2, NumberType.FP16: 2}
 
 
 def recipe(training: Training, sharding: Sharding) -> tuple[Recipe, tuple[str, ...]]:
@@ -58,25 +63,24 @@ def recipe(training: Training, sharding: Sharding) -> tuple[Recipe, tuple[str, .
     assumptions: list[str] = []
     precision = training.precision
     if precision is Precision.UNSPECIFIED:
-        fsdp2 = sharding is Sharding.FSDP2
-        precision = Precision.FP32_BF16_COMPUTE if fsdp2 else Precision.BF16_FP32_MASTER
+        precision = _DEFAULTS.get(sharding, Precision.BF16_FP32_MASTER)
     optimizer = training.optimizer
     if optimizer is Optimizer.UNSPECIFIED:
         optimizer = Optimizer.ADAMW
         assumptions.append("optimizer: AdamW without temporaries of the parameters' size")
-    if precision is Precision.FP32_BF16_COMPUTE and sharding is not Sharding.FSDP2:
+    if precision is Precision.FP32_BF16_COMPUTE and sharding not in _CASTING:
         raise InvalidRequestError(
-            "fp32 parameters computed with in bf16 are modelled for FSDP2 only, since autocast "
+            "fp32 parameters computed with in bf16 are modelled for FSDP only, since autocast "
             "keeps bf16 copies of the weights elsewhere; use FSDP2 or BF16_FP32_MASTER",
             field="training.precision",
         )
-    made = _make(precision, optimizer)
+    made = _make(training, precision, optimizer)
     if training.precision is Precision.UNSPECIFIED:
         assumptions.append(f"precision: {made.formula} bytes per parameter ({made.source})")
     return made, tuple(assumptions)
 
 
-def _make(precision: Precision, optimizer: Optimizer) -> Recipe:
+def _make(training: Training, precision: Precision, optimizer: Optimizer) -> Recipe:
     parameter, gradient, master, moment, compute, reduce, source = _NUMBERS[precision]
     moments = moment * _MOMENTS[optimizer]
     return Recipe(
@@ -84,10 +88,18 @@ def _make(precision: Precision, optimizer: Optimizer) -> Recipe:
         gradient=gradient,
         master=master,
         moments=moments,
-        # The multi-tensor update holds one more tensor of the size of what it updates.
-        temporary=(master or parameter) if optimizer is Optimizer.ADAMW_FOREACH else 0,
         compute=compute,
-        reduce=reduce,
+        reduce=_WIDTHS.get(training.reduce_type, reduce),
+        main_gradients=precision is Precision.BF16_FP32_GRADIENT,
+        optimizer=optimizer,
+        optimizer_kernel=_kernel(optimizer, training.optimizer_kernel),
         formula=f"{parameter} + {gradient} + {master + moments}",
         source=source,
     )
+
+
+def _kernel(optimizer: Optimizer, kernel: OptimizerKernel) -> OptimizerKernel:
+    """Fill in the kernel: one for everything, unless another is named."""
+    if optimizer is Optimizer.ADAMW_FOREACH:
+        return OptimizerKernel.FOREACH
+    return kernel or OptimizerKernel.FUSED

@@ -6,10 +6,12 @@ steady part of a step, not its peak. Knows nothing of activations or of time.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from haversack.parallelism import Sharding
 from haversack_server.memory.architecture import Parameter, Unit
 from haversack_server.memory.degrees import Degrees
+from haversack_server.memory.optimizer import temporary_bytes
 from haversack_server.memory.recipe import Recipe
 
 
@@ -18,12 +20,30 @@ class UnitStates:
     """Elements of one unit on one rank.
 
     ``whole`` is the unit as it is computed with (after tensor parallelism), padded as its gather
-    is; ``shard`` is the rank's part of it.
+    is; ``shard`` is the rank's part of it. ``unpadded`` is None where it is ``whole``.
+    ``parameters`` are (whole, shard) of each parameter, in order; a single one if not known.
+    Frozen ones are in ``whole`` and ``shard``, and in neither of the others: they have no
+    gradients. ``frozen_bytes`` are stored on the rank, of which ``frozen_shard_bytes`` if sharded.
     """
 
     name: str
     whole: int
     shard: int
+    unpadded: int | None = None
+    parameters: tuple[tuple[int, int], ...] = ()
+    frozen_shard: int = 0
+    frozen_bytes: int = 0
+    frozen_shard_bytes: int = 0
+
+    @property
+    def elements(self) -> int:
+        """Elements without padding: those of its gradients."""
+        return self.whole if self.unpadded is None else self.unpadded
+
+    @property
+    def largest(self) -> int:
+        """Elements of its largest parameter, whole."""
+        return max((whole for whole, _ in self.parameters), default=self.whole)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +68,20 @@ class RankStates:
         return self.parameter_bytes + self.gradient_bytes + self.optimizer_bytes
 
 
+def joined(first: UnitStates, second: UnitStates) -> UnitStates:
+    """Give the elements of both."""
+    return UnitStates(
+        name=f"{first.name} and {second.name}",
+        whole=first.whole + second.whole,
+        shard=first.shard + second.shard,
+        unpadded=first.elements + second.elements,
+        parameters=first.parameters + second.parameters,
+        frozen_shard=first.frozen_shard + second.frozen_shard,
+        frozen_bytes=first.frozen_bytes + second.frozen_bytes,
+        frozen_shard_bytes=first.frozen_shard_bytes + second.frozen_shard_bytes,
+    )
+
+
 def shard_evenly(elements: int, ranks: int) -> int:
     """Give the size of one shard of a flat buffer, padded so that all are equal."""
     return -(-elements // ranks)
@@ -57,45 +91,116 @@ def architecture_units(units: Sequence[Unit], degrees: Degrees) -> tuple[UnitSta
     """Count each unit's elements on one rank; equal units are counted once.
 
     FSDP2 shards every parameter on its first dimension and pads that to a multiple of the ranks;
-    ZeRO shards a flat buffer.
+    ZeRO and FSDP1 shard a flat buffer.
     """
-    counted: dict[int, tuple[int, int]] = {}
+    counted: dict[int, UnitStates] = {}
     made: list[UnitStates] = []
     for unit in units:
         key = id(unit.parameters)
         if key not in counted:
             counted[key] = _count(unit.parameters, degrees)
-        whole, shard = counted[key]
-        made.append(UnitStates(name=unit.name, whole=whole, shard=shard))
+        one = counted[key]
+        # Not ``replace``, which looks at every field first: a model has a hundred units.
+        made.append(
+            UnitStates(
+                name=unit.name,
+                whole=one.whole,
+                shard=one.shard,
+                unpadded=one.unpadded,
+                parameters=one.parameters,
+                frozen_shard=one.frozen_shard,
+                frozen_bytes=one.frozen_bytes,
+                frozen_shard_bytes=one.frozen_shard_bytes,
+            )
+        )
     return tuple(made)
 
 
-def _count(parameters: Sequence[Parameter], degrees: Degrees) -> tuple[int, int]:
-    tp, ranks = degrees.tp, degrees.dp_shard
-    if degrees.sharding is not Sharding.FSDP2 or ranks == 1:
-        whole = sum(parameter.count_on(tp) for parameter in parameters)
-        return whole, shard_evenly(whole, ranks)
-    shard = sum(_first_dimension_shard(parameter, tp, ranks) for parameter in parameters)
-    return shard * ranks, shard
+def _count(parameters: Sequence[Parameter], degrees: Degrees) -> UnitStates:
+    """Count dense and expert parameters apart, since other ranks share the latter."""
+    dense = [parameter for parameter in parameters if not parameter.expert]
+    experts = [parameter for parameter in parameters if parameter.expert]
+    ranks = degrees.expert_shard_ranks
+    made = _counted(dense, degrees, _Split(tp=degrees.tp, ep=1, ranks=degrees.shard_ranks))
+    if not experts:
+        return made
+    split = _Split(tp=degrees.expert_tp, ep=degrees.ep, ranks=ranks)
+    return joined(made, _counted(experts, degrees, split))
 
 
-def _first_dimension_shard(parameter: Parameter, tp: int, ranks: int) -> int:
-    rows = parameter.shape[0]
-    local_rows = -(-rows // tp) if parameter.tensor_parallel_axis == 0 else rows
-    row = parameter.count_on(tp) // local_rows
-    return shard_evenly(local_rows, ranks) * row
+class _Split(NamedTuple):
+    """How parameters of one kind are divided: by tensor and expert parallelism, then in shards."""
+
+    tp: int
+    ep: int
+    ranks: int
+
+
+def _counted(parameters: Sequence[Parameter], degrees: Degrees, split: _Split) -> UnitStates:
+    """Count the elements of parameters on one rank: as they are computed with, and its shard."""
+    by_rows = degrees.sharding is Sharding.FSDP2
+    counts = [_count_on(parameter, split) for parameter in parameters]
+    shards = [
+        _first_dimension_shard(parameter, split) if by_rows else shard_evenly(count, split.ranks)
+        for parameter, count in zip(parameters, counts, strict=True)
+    ]
+    shard = sum(shards) if by_rows else shard_evenly(sum(counts), split.ranks)
+    rows = list(zip(parameters, counts, shards, strict=True))
+    training = [row for row in rows if row[0].frozen_bytes is None]
+    frozen = [row for row in rows if row[0].frozen_bytes is not None]
+    return UnitStates(
+        name="",
+        whole=shard * split.ranks if degrees.shards_parameters else sum(counts),
+        shard=shard,
+        unpadded=sum(count for _, count, _ in training),
+        parameters=tuple((count, part) for _, count, part in training),
+        frozen_shard=sum(part for _, _, part in frozen),
+        frozen_bytes=sum(_stored(parameter, count) for parameter, count, _ in frozen),
+        frozen_shard_bytes=sum(_stored(parameter, part) for parameter, _, part in frozen),
+    )
+
+
+def _stored(parameter: Parameter, elements: int) -> int:
+    """Bytes of some elements of a frozen parameter, rounded up."""
+    return -(-(parameter.frozen_bytes or 0) * elements // parameter.count)
+
+
+def _count_on(parameter: Parameter, split: _Split) -> int:
+    """Count one parameter's elements; an expert weight's first dimension is that of experts."""
+    count = parameter.count_on(split.tp)
+    if not parameter.expert:
+        return count
+    return count // parameter.shape[0] * -(-parameter.shape[0] // split.ep)
+
+
+def _first_dimension_shard(parameter: Parameter, split: _Split) -> int:
+    rows = -(-parameter.shape[0] // split.ep)
+    local_rows = -(-rows // split.tp) if parameter.tensor_parallel_axis == 0 else rows
+    row = _count_on(parameter, split) // local_rows
+    return shard_evenly(local_rows, split.ranks) * row
 
 
 def rank_states(units: Sequence[UnitStates], recipe: Recipe, degrees: Degrees) -> RankStates:
     """Sum the states that one rank keeps."""
-    whole = sum(unit.whole for unit in units)
-    shard = sum(unit.shard for unit in units)
+    # Padding is gathered with the rest, but nobody keeps a whole copy of it.
+    whole = sum(unit.elements for unit in units)
+    shard = sum(unit.shard - unit.frozen_shard for unit in units)
     kept = {
         "parameter_bytes": (recipe.parameter, degrees.shards_parameters),
         "gradient_bytes": (recipe.gradient, degrees.shards_gradients),
         "master_bytes": (recipe.master, degrees.shards_optimizer),
         "moment_bytes": (recipe.moments, degrees.shards_optimizer),
-        "temporary_bytes": (recipe.temporary, degrees.shards_optimizer),
     }
     sizes = {name: each * (shard if sharded else whole) for name, (each, sharded) in kept.items()}
-    return RankStates(units=tuple(units), **sizes)
+    sharded = degrees.shards_parameters
+    sizes["parameter_bytes"] += sum(
+        unit.frozen_shard_bytes if sharded else unit.frozen_bytes for unit in units
+    )
+    temporary = temporary_bytes(recipe, [_updated(unit, degrees) for unit in units])
+    return RankStates(units=tuple(units), temporary_bytes=temporary, **sizes)
+
+
+def _updated(unit: UnitStates, degrees: Degrees) -> tuple[int, ...]:
+    """Elements of each tensor that the optimizer updates."""
+    place = 1 if degrees.shards_optimizer else 0
+    return tuple(pair[place] for pair in unit.parameters) or ((unit.whole, unit.shard)[place],)

@@ -15,8 +15,11 @@ Parameters, the block's input and the gradients of parameters are not on a tape:
 other terms of the timeline. Knows nothing of transformers, dtypes or kernels.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+
+from haversack_server.memory import regions
+from haversack_server.memory.regions import Region
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,7 @@ class Operation:
     ``saves``: kept for its backward. ``holds``: alive through it, as what it reads and what Python
     variables name; here a view stands for the storage that it shows.
     ``passes_gradient``: its backward hands on the gradient of its result, without a copy.
+    ``parameter_bytes`` are those of the parameters whose gradients its backward makes.
     ``scope`` groups operations that a selective policy recomputes together.
     """
 
@@ -51,6 +55,7 @@ class Operation:
     backward_scratch_bytes: int = 0
     flops: int = 0
     moved_bytes: int = 0
+    parameter_bytes: int = 0
     scope: str = ""
 
 
@@ -59,6 +64,7 @@ class Tape:
     """A block: its operations in forward order, from ``input`` to ``output``.
 
     The input's own bytes belong to the block before; its gradient is made here and counts.
+    ``outer`` storages belong to earlier blocks as well, and later blocks have begun their gradients.
     """
 
     name: str
@@ -66,6 +72,7 @@ class Tape:
     output: str
     storages: Mapping[str, Storage]
     operations: tuple[Operation, ...]
+    outer: tuple[str, ...] = ()
 
     def size_of(self, names: Iterable[str]) -> int:
         """Sum the bytes of distinct storages; the input counts 0."""
@@ -79,6 +86,11 @@ class OptionRow:
     ``retained_bytes``: kept from the block's forward to its backward, its output included, its
     input and parameters excluded. The peaks are the highest live bytes the block itself adds
     while it runs, retained bytes and recomputation included, gradients of parameters excluded.
+    ``backward_points`` are moments of the backward, as live bytes (a peak is the highest of them)
+    and bytes of parameters whose gradients have been made: parameters of the operations that say
+    them; ``backward_end_bytes`` are live when the last of all gradients is made. ``keeps_input``
+    says whether the block's input is needed after its forward, ``output_only_bytes`` are those of
+    the output where only the next block can need them.
     ``flops`` and ``moved_bytes`` are those of the recomputation, ``work`` the same per operation.
     """
 
@@ -89,48 +101,46 @@ class OptionRow:
     flops: int
     moved_bytes: int
     work: tuple[tuple[int, int], ...] = field(default=(), repr=False)
+    backward_points: tuple[tuple[int, int], ...] = field(default=(), repr=False)
+    backward_end_bytes: int = 0
+    keeps_input: bool = True
+    output_only_bytes: int = 0
 
 
 def measure(tape: Tape, *, save: bool, recompute_scope: str = "") -> OptionRow:
     """Simulate one option: save all, save all but ``recompute_scope``, or recompute all."""
-    again = _recomputed(tape, save, recompute_scope)
-    saved = saved_storages(tape, skipping=again)
+    if not save:
+        return measure_regions(tape, regions.whole(tape.operations), name="recompute")
+    if not recompute_scope:
+        return measure_regions(tape, (), name="save")
+    parts = regions.scoped(tape.operations, recompute_scope)
+    return measure_regions(tape, parts, name="selective" if parts else "save")
+
+
+def measure_regions(tape: Tape, parts: Sequence[Region], *, name: str) -> OptionRow:
+    """Simulate a block of which some regions run again in backward."""
+    again = frozenset(each for part in parts for each in part.names)
+    saved = regions.kept(tape.operations, parts)
     work = tuple((op.flops, op.moved_bytes) for op in tape.operations if op.name in again)
+    backward = _backward(tape, saved, parts)
     return OptionRow(
-        name="recompute" if not save else ("selective" if again else "save"),
+        name=name,
         retained_bytes=tape.size_of(saved | {tape.output}),
         forward_peak_bytes=_forward(tape, tape.operations, saved | {tape.output}),
-        backward_peak_bytes=_backward(tape, saved, again),
+        backward_peak_bytes=backward.peak,
         flops=sum(flops for flops, _ in work),
         moved_bytes=sum(moved for _, moved in work),
         work=work,
+        backward_points=tuple(backward.points),
+        backward_end_bytes=backward.end_bytes,
+        keeps_input=tape.input in saved,
+        output_only_bytes=0 if tape.output in saved else tape.size_of({tape.output}),
     )
 
 
-def saved_storages(tape: Tape, skipping: frozenset[str] = frozenset()) -> frozenset[str]:
-    """Return what autograd keeps of the tape, its input included where an operation saves it.
-
-    Operations in ``skipping`` are recomputed: instead of what they save, what they take from
-    outside is kept, since a checkpoint keeps its arguments.
-    """
-    inside = {name for op in tape.operations if op.name in skipping for name in op.writes}
-    result: set[str] = set()
-    for op in tape.operations:
-        if op.name in skipping:
-            result.update(name for name in op.holds if name not in inside)
-        else:
-            result.update(op.saves)
-    return frozenset(result)
-
-
-def _recomputed(tape: Tape, save: bool, scope: str) -> frozenset[str]:
-    """Return the names of the operations that run again in backward."""
-    if save and not scope:
-        return frozenset()
-    chosen = [op for op in tape.operations if not save or op.scope == scope]
-    last = max((index for index, op in enumerate(chosen) if op.saves), default=-1)
-    # Early stop: the checkpoint ends once all that was saved is there again.
-    return frozenset(op.name for op in (chosen[: last + 1] if not save else chosen))
+def saved_storages(tape: Tape) -> frozenset[str]:
+    """Return what autograd keeps of the tape, its input included where an operation saves it."""
+    return regions.kept(tape.operations, ())
 
 
 def _last_uses(operations: tuple[Operation, ...]) -> dict[str, int]:
@@ -159,15 +169,15 @@ def _forward(
     return peak
 
 
-def _backward(tape: Tape, saved: frozenset[str], again: frozenset[str]) -> int:
-    """Return the highest live bytes from the arrival of the output's gradient to the input's."""
+def _backward(tape: Tape, saved: frozenset[str], parts: Sequence[Region]) -> "_Backward":
+    """Run from the arrival of the output's gradient to that of the input's."""
     run = _Backward(tape, saved)
+    rebuilt = regions.rebuilt_at(tape.operations, parts)
     for index in range(len(tape.operations) - 1, -1, -1):
-        op = tape.operations[index]
-        if op.name in again and not run.rebuilt:
-            run.rebuild(tuple(row for row in tape.operations if row.name in again))
-        run.step(index, op)
-    return run.peak
+        for part in rebuilt.get(index, ()):
+            run.rebuild(part)
+        run.step(index, tape.operations[index])
+    return run
 
 
 class _Backward:
@@ -176,7 +186,6 @@ class _Backward:
     def __init__(self, tape: Tape, saved: frozenset[str]) -> None:
         self.tape = tape
         self.saved = set(saved - {tape.input})
-        self.rebuilt = False
         self.gradients: dict[str, int] = {}  # storage name -> id of the gradient it owns
         self.owners: dict[int, int] = {}
         self.bytes: dict[int, int] = {}
@@ -186,7 +195,21 @@ class _Backward:
             for name in op.saves:
                 self.first_saver.setdefault(name, index)
         self.gradients[tape.output] = self.create(tape.storages[tape.output].gradient_bytes)
-        self.peak = self.live
+        for name in tape.outer:
+            self.gradients[name] = self.create(tape.storages[name].gradient_bytes)
+        self.peak = 0
+        self.parameter_bytes = 0
+        self.points: list[tuple[int, int]] = []
+        self.end_bytes = 0
+        self.note(self.live)
+
+    def note(self, live_bytes: int) -> None:
+        """Take down a moment; earlier ones that are nowhere above it are dropped."""
+        self.peak = max(self.peak, live_bytes)
+        self.end_bytes = live_bytes
+        while self.points and self.points[-1][0] <= live_bytes:
+            self.points.pop()
+        self.points.append((live_bytes, self.parameter_bytes))
 
     def create(self, size_bytes: int) -> int:
         """Make a gradient with one owner; return its id."""
@@ -202,11 +225,13 @@ class _Backward:
         if not self.owners[key]:
             self.live -= self.bytes[key]
 
-    def rebuild(self, operations: tuple[Operation, ...]) -> None:
-        """Run forward again, keeping what the operations save."""
-        self.rebuilt = True
+    def rebuild(self, part: Region) -> None:
+        """Run a region forward again, keeping what it saves, and what was dropped of its result."""
+        operations = tuple(op for op in self.tape.operations if op.name in part.names)
         kept = frozenset(name for op in operations for name in op.saves)
-        self.peak = max(self.peak, _forward(self.tape, operations, kept, self.live))
+        if part.drops_result:
+            kept |= self.first_saver.keys() & {name for op in operations for name in op.writes}
+        self.note(_forward(self.tape, operations, kept | part.alive, self.live))
         new = kept - self.saved - {self.tape.input}
         self.saved |= new
         self.live += self.tape.size_of(new)
@@ -215,7 +240,9 @@ class _Backward:
         """Run one operation's backward; a result without a gradient has none to hand on."""
         arrived = [self.gradients.pop(name) for name in op.writes if name in self.gradients]
         made = self.differentiate(op, arrived) if arrived else []
-        self.peak = max(self.peak, self.live + (op.backward_scratch_bytes if arrived else 0))
+        if arrived:
+            self.parameter_bytes += op.parameter_bytes
+            self.note(self.live + op.backward_scratch_bytes)
         for key in arrived:
             self.drop(key)
         for name in set(op.saves):
@@ -246,6 +273,6 @@ class _Backward:
             self.gradients[name] = key
             return
         self.gradients[name] = self.create(self.bytes[key])
-        self.peak = max(self.peak, self.live)
+        self.note(self.live)
         self.drop(earlier)
         self.drop(key)

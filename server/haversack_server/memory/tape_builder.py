@@ -9,20 +9,27 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from haversack_server.memory.tape import Operation, Storage, Tape
+from haversack_server.memory.tuning import Tuning
 
 
 class TapeBuilder:
     """Collects operations in forward order; methods return the name of the storage they write.
 
-    ``itemsize`` is the bytes of one element in the compute dtype.
+    ``itemsize`` is the bytes of one element in the compute dtype; ``tuning`` says which weights
+    are frozen, None that none are.
     """
 
-    def __init__(self, name: str, itemsize: int, input_bytes: int) -> None:
+    def __init__(
+        self, name: str, itemsize: int, input_bytes: int, tuning: Tuning | None = None
+    ) -> None:
         self.name = name
         self.itemsize = itemsize
         self.scope = ""
+        self.tuning = tuning
+        self.trains = tuning is None or tuning.norms_train  # the weights of norms
         self._storages: dict[str, Storage] = {}
         self._operations: list[Operation] = []
+        self._outer: list[str] = []
         self._bases: dict[str, str] = {}  # a view -> the storage that it shows
         self.input = self.storage("input", input_bytes)
 
@@ -32,6 +39,13 @@ class TapeBuilder:
         gradient = size_bytes if gradient_bytes is None else gradient_bytes
         self._storages[unique] = Storage(unique, size_bytes, gradient)
         return unique
+
+    def outer(self, name: str, size_bytes: int) -> str:
+        """Declare a storage of an earlier unit: its bytes count there, its gradient here."""
+        result = self.storage(name, 0, size_bytes)
+        self._bases[result] = result
+        self._outer.append(result)
+        return result
 
     def size(self, name: str) -> int:
         """Return the bytes of a storage, or of what a view shows."""
@@ -67,6 +81,7 @@ class TapeBuilder:
                 forward_scratch_bytes=forward_scratch_bytes,
                 flops=flops,
                 moved_bytes=parameter_bytes + sum(map(self.size, (*reads, *writes))),
+                parameter_bytes=parameter_bytes,
                 scope=self.scope,
             )
         )
@@ -114,10 +129,15 @@ class TapeBuilder:
         last = self._operations[-1]
         self._operations[-1] = replace(last, saves=(*last.saves, name), holds=(*last.holds, name))
 
-    def split(self, name: str, source: str, names: Sequence[str]) -> tuple[str, ...]:
-        """Append a split into equal views; their gradients are joined in a new storage."""
-        size_bytes = self.size(source) // len(names)
-        views = tuple(self.storage(row, 0, size_bytes) for row in names)
+    def split(
+        self, name: str, source: str, names: Sequence[str], sizes: Sequence[int] = ()
+    ) -> tuple[str, ...]:
+        """Append a split into views, equal ones unless ``sizes`` says how many bytes each shows.
+
+        Their gradients are joined in a new storage.
+        """
+        shown = sizes or (self.size(source) // len(names),) * len(names)
+        views = tuple(self.storage(row, 0, size) for row, size in zip(names, shown, strict=True))
         self._bases.update(dict.fromkeys(views, self._base(source)))
         self._operations.append(
             Operation(
@@ -133,19 +153,66 @@ class TapeBuilder:
     def linear(
         self, name: str, source: str, rows: int, inputs: int, outputs: int, *, saved: str = ""
     ) -> str:
-        """Append ``rows x inputs`` times ``inputs x outputs``; the input is saved, or ``saved``."""
-        result = self.storage(name, rows * outputs * self.itemsize)
+        """Append ``rows x inputs`` times ``inputs x outputs``; the input is saved, or ``saved``.
+
+        A frozen weight saves no input; a quantized one is made whole for the product, each way.
+        """
+        tuning, itemsize = self.tuning, self.itemsize
+        result = self.storage(name, rows * outputs * itemsize)
+        trains = tuning is None or tuning.trains(name)
+        whole = tuning.dequantized_bytes(name, inputs * outputs, itemsize) if tuning else 0
         self.add(
             name,
             [source],
             [result],
-            [saved or source],
+            [saved or source] if trains else [],
             # What stands in for the input is made into it again.
-            backward_scratch_bytes=self.size(source) if saved else 0,
+            backward_scratch_bytes=(self.size(source) if saved and trains else 0) + whole,
+            forward_scratch_bytes=whole,
             flops=2 * rows * inputs * outputs,
-            parameter_bytes=inputs * outputs * self.itemsize,
+            parameter_bytes=inputs * outputs * itemsize if trains else 0,
         )
+        if tuning is None or not tuning.adapts(name):
+            return result
+        return self._adapted(tuning, source, result, rows, (inputs, outputs))
+
+    def _adapted(
+        self, tuning: Tuning, source: str, base: str, rows: int, sizes: tuple[int, int]
+    ) -> str:
+        """Append ``base + scale * B(A(dropout(x)))``, in the adapter's own width of number."""
+        inputs, outputs = sizes
+        width = tuning.adapter_bytes
+        with self.frame() as frame:
+            wide = source
+            if width != self.itemsize:
+                wide = self.apply("adapter input", [source], rows * inputs * width)
+            frame += [base, wide]
+            if tuning.dropout:
+                wide, full = self.storage("adapter dropout", rows * inputs * width), wide
+                mask = self.storage("adapter dropout mask", rows * inputs, 0)
+                self.add("adapter dropout", [full], [wide, mask], [mask])
+            low = self._small("adapter A", wide, rows * tuning.rank, inputs * tuning.rank)
+            high = self._small("adapter B", low, rows * outputs, outputs * tuning.rank)
+            scaled = self.apply("adapter scaled", [high], rows * outputs * width)
+            total = rows * outputs * max(width, self.itemsize)
+            result = self.passing("adapted", [base, scaled], total)
+            if total == self.size(base):
+                return result
+            return self.apply("cast", [result], self.size(base))
+
+    def _small(self, name: str, source: str, results: int, weights: int) -> str:
+        """Append one of an adapter's products, of ``results`` elements and ``weights`` weights."""
+        width = self.tuning.adapter_bytes if self.tuning else self.itemsize
+        result = self.storage(name, results * width)
+        self.add(name, [source], [result], [source], parameter_bytes=weights * width)
         return result
+
+    @contextmanager
+    def scoped(self, scope: str) -> Iterator[None]:
+        """Put what is appended into a scope, which a selective policy can name."""
+        outer, self.scope = self.scope, scope
+        yield
+        self.scope = outer
 
     @contextmanager
     def frame(self) -> Iterator[list[str]]:
@@ -169,4 +236,5 @@ class TapeBuilder:
             output=output,
             storages=self._storages,
             operations=tuple(self._operations),
+            outer=tuple(self._outer),
         )

@@ -3,33 +3,72 @@
 An answer to them would be false, so there is none: the verdict is UNKNOWN, and says why.
 """
 
-from haversack.parallelism import PipelineSchedule
-from haversack.run import Recompute, TrainingRun
-from haversack_server.memory.degrees import Degrees
+from collections.abc import Mapping
 
-_AXES = {
-    "pp": "pipeline stages and their microbatches in flight",
-    "cp": "context-parallel attention and its buffers",
-    "ep": "expert shards and the imbalance of their tokens",
+from haversack.parallelism import Sharding
+from haversack.run import Attention, TrainingRun
+from haversack_server.memory.degrees import Degrees
+from haversack_server.memory.inputs.model import read_model
+from haversack_server.memory.traits import Router
+
+_STATES_ONLY = {
+    "pp": "a subject without layers does not say what each stage holds",
+    "ep": "a subject without layers does not say which parameters are experts",
 }
 
 
 def unmodelled(run: TrainingRun, degrees: Degrees) -> tuple[str, ...]:
     """Name the axes and settings in use that are not modelled yet; none, if () is given."""
-    parallelism, training = run.parallelism, run.training
     axes = [
-        f"{axis}={getattr(degrees, axis)}: {meaning} are not modelled yet"
-        for axis, meaning in _AXES.items()
-        if getattr(degrees, axis) > 1
+        f"{axis}={getattr(degrees, axis)}: {meaning}"
+        for axis, meaning in _STATES_ONLY.items()
+        if getattr(degrees, axis) > 1 and not run.subjects()["documents"]
     ]
+    settings = {**_settings(run, degrees), **_of_model(run, degrees)}
+    return (*axes, *_named(settings, "not modelled yet"))
+
+
+def unplanned(run: TrainingRun, degrees: Degrees) -> tuple[str, ...]:
+    """Name what Estimate answers and Plan does not plan for yet, after what is unmodelled.
+
+    A plan is fitted to a high end; that of experts without a stated load is the worst routing.
+    """
+    parallelism = run.parallelism
     in_use = {
-        "reshard_after_forward=false": parallelism.reshard_after_forward is False
-        and degrees.shards_parameters,
-        "pipeline_schedule": parallelism.pipeline_schedule is not PipelineSchedule.UNSPECIFIED,
-        "virtual_stages": parallelism.virtual_stages is not None,
-        "recompute=selective": training.recompute is Recompute.SELECTIVE,
-        "no_sync": bool(training.no_sync),
+        f"pp={degrees.pp}": degrees.pp > 1,
+        "attention=unknown": run.training.attention is Attention.UNKNOWN,
+        f"ep={degrees.ep} without expert_load_permille": degrees.ep > 1
+        and not (parallelism.expert_load_permille or parallelism.expert_capacity_permille),
     }
-    settings = [f"{setting}: not modelled yet" for setting, used in in_use.items() if used]
-    occasions = [f"{each.name.lower()}: not modelled yet" for each in training.occasions]
-    return (*axes, *settings, *occasions)
+    return (*unmodelled(run, degrees), *_named(in_use, "not planned for yet"))
+
+
+def _settings(run: TrainingRun, degrees: Degrees) -> Mapping[str, bool]:
+    parallelism, training = run.parallelism, run.training
+    return {
+        "limit_all_gathers=false": parallelism.limit_all_gathers is False
+        and degrees.sharding is Sharding.FSDP1,
+        # DeepSpeed refuses no_sync from stage 2 on, where gradients are divided as they are made.
+        "no_sync": bool(training.no_sync)
+        and degrees.sharding in (Sharding.ZERO_2, Sharding.ZERO_3)
+        and degrees.shard_ranks > 1,
+    }
+
+
+def _of_model(run: TrainingRun, degrees: Degrees) -> Mapping[str, bool]:
+    """Name what is not known of some models only; the others are not even read for it."""
+    if not run.subjects()["documents"] or degrees.pp == degrees.cp == degrees.ep == 1:
+        return {}
+    model = read_model(run).architecture
+    two_stacks = model.encoder_layers > 0
+    return {
+        f"pp={degrees.pp} of an encoder and a decoder": two_stacks and degrees.pp > 1,
+        f"cp={degrees.cp} of an encoder and a decoder": two_stacks and degrees.cp > 1,
+        f"cp={degrees.cp} of attention with linear biases": model.alibi and degrees.cp > 1,
+        f"ep={degrees.ep} of experts that all run on every token": degrees.ep > 1
+        and model.routing.router is Router.DENSE,
+    }
+
+
+def _named(in_use: Mapping[str, bool], why: str) -> tuple[str, ...]:
+    return tuple(f"{setting}: {why}" for setting, used in in_use.items() if used)

@@ -6,6 +6,10 @@ from dataclasses import fields, replace
 from typing import TypeVar
 
 from haversack.errors import InvalidRequestError, Violation
+from haversack.estimate import WhatIf
+from haversack.plan import PlanWhatIf
+from haversack.run import Device
+from haversack_server.memory.devices import named
 
 Settings = TypeVar("Settings")
 Answer = TypeVar("Answer")
@@ -16,12 +20,17 @@ def overlaid(base: Settings, over: Settings | None) -> Settings:
     if over is None:
         return base
     names = [each.name for each in fields(over)]  # type: ignore[arg-type]
-    given = {name: getattr(over, name) for name in names if _is_set(getattr(over, name))}
+    given = {name: getattr(over, name) for name in names if is_set(getattr(over, name))}
     return replace(base, **given)  # type: ignore[type-var]
 
 
-def _is_set(value: object) -> bool:
-    """None, UNSPECIFIED, "" and () stand for "not given"; 0 and False are settings."""
+def device_of(varied: WhatIf | PlanWhatIf) -> Device | None:
+    """Give a variation's device with what the catalogue says of its name."""
+    return None if varied.device is None else named(varied.device)[0]
+
+
+def is_set(value: object) -> bool:
+    """Tell whether a field is given: None, UNSPECIFIED, "" and () are not; 0 and False are."""
     if isinstance(value, enum.IntEnum):
         return value != 0
     return value is not None and value not in ("", ())

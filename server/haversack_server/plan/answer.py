@@ -2,15 +2,20 @@
 
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from haversack.errors import InvalidRequestError, NotSupportedError
 from haversack.plan import Plan, PlanRequest, PlanWhatIf, PlanWhatIfAnswer
+from haversack_server.memory.inputs.settled import Settled, settle, with_documents
 from haversack_server.memory.kernel_profile import load
-from haversack_server.memory.variations import overlaid, placed
+from haversack_server.memory.variations import device_of, overlaid, placed
 from haversack_server.memory.version import MODEL_VERSION
-from haversack_server.plan.ceiling import Cancel
 from haversack_server.plan.independent import plan_candidates, plan_recompute_candidates
-from haversack_server.plan.model import plan_model
+from haversack_server.plan.model import not_sought, plan_model
+from haversack_server.plan.solving import Cancel, Solving
+
+if TYPE_CHECKING:
+    from haversack_server.plan.solving import Devices
 
 _ANSWERS = {
     "candidates": plan_candidates,
@@ -20,20 +25,22 @@ _ANSWERS = {
 _STATES_ONLY = ("state_bytes", "parameter_count", "units")
 
 
-def plan(request: PlanRequest, cancel: Cancel = None) -> Plan:
+def plan(request: PlanRequest, cancel: Cancel = None, devices: "Devices" = None) -> Plan:
     """Answer a request and its variations.
 
-    Raises the kernels' SolveCancelled once ``cancel[0]`` is set.
+    Raises the kernels' SolveCancelled once ``cancel[0]`` is set. ``devices`` gives where dense
+    programmes may run; None is the CPU alone.
     """
-    what_ifs = []
-    answer = _one(request, cancel)
+    what_ifs, solving = [], Solving(cancel=cancel, devices=devices)
+    settled = settle(request)
+    answer = _one(settled.run, solving, settled.unmodelled)
     for place, what_if in enumerate(request.what_ifs):
-        varied = placed(f"what_ifs[{place}]", partial(_varied, request, what_if, cancel))
+        varied = placed(f"what_ifs[{place}]", partial(_varied, settled, what_if, solving))
         what_ifs.append(_beside(what_if, varied))
-    return replace(answer, what_ifs=tuple(what_ifs))
+    return replace(with_documents(answer, settled), what_ifs=tuple(what_ifs))
 
 
-def _one(request: PlanRequest, cancel: Cancel) -> Plan:
+def _one(request: PlanRequest, solving: Solving, in_documents: tuple[str, ...]) -> Plan:
     if request.kernel_profile:
         load(request.kernel_profile)  # an unknown name is refused for every subject
     subject = next(name for name, is_set in request.subjects().items() if is_set)
@@ -46,7 +53,7 @@ def _one(request: PlanRequest, cancel: Cancel) -> Plan:
         raise NotSupportedError(
             f"{subject}: this version plans for {', '.join(_ANSWERS)}; send one of these"
         )
-    answer = _ANSWERS[subject](request, cancel)
+    answer = not_sought(in_documents) if in_documents else _ANSWERS[subject](request, solving)
     ignored = answer.ignored_inputs + _ignored(request)
     return replace(answer, ignored_inputs=ignored, model_version=MODEL_VERSION)
 
@@ -61,17 +68,18 @@ def _ignored(request: PlanRequest) -> tuple[str, ...]:
     return tuple(sentence for sentence, is_given in given.items() if is_given)
 
 
-def _varied(request: PlanRequest, what_if: PlanWhatIf, cancel: Cancel) -> Plan:
+def _varied(settled: Settled[PlanRequest], what_if: PlanWhatIf, solving: Solving) -> Plan:
+    request = settled.run
     varied = replace(
         request,
         training=overlaid(request.training, what_if.training),
         parallelism=overlaid(request.parallelism, what_if.parallelism),
-        device=overlaid(request.device, what_if.device),
+        device=overlaid(request.device, device_of(what_if)),
         budget=what_if.budget or request.budget,
         frontier_points=0,
         what_ifs=(),
     )
-    return _one(varied, cancel)
+    return _one(varied, solving, settled.unmodelled)
 
 
 def _beside(what_if: PlanWhatIf, answer: Plan) -> PlanWhatIfAnswer:

@@ -70,5 +70,5 @@ def _allocated(budget: Budget, run: ModelRun, *, expected: bool) -> BudgetConver
 def _margin_step(run: ModelRun, expected: bool) -> str:
     if expected:
         return "fitted to the expected figures: the margin is the caller's risk"
-    margin = 1 + run.profile.margin_permille / 1000
-    return f"divided by the margin of the estimate: {margin:.3f} (not calibrated)"
+    margin = 1 + run.profile.margin_high_permille / 1000
+    return f"divided by the high end of the estimate: {margin:.3f} of what is expected"

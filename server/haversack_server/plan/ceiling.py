@@ -1,8 +1,8 @@
 """Rung 2: one option for each block of a chain, under the ceilings of its timeline.
 
 Turns a chain into the columns of ``haversack_kernels.ceiling`` and back. Rounds nothing: bytes are
-exact. The reduction of a block's gradients is a moment of its own, which only the prefix before
-the block can raise; it is folded into the block's backward peaks.
+exact. What an option needs at the moments of its block, states and buffers included, is its peak
+here, so the kernel's own bases are 0.
 """
 
 from collections.abc import Sequence
@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 
 from haversack_server.memory.chain import Chain, ChainBlock
 from haversack_server.memory.timeline import bases
+from haversack_server.plan.solving import Cancel, Solving
 
 if TYPE_CHECKING:
     from haversack_kernels.ceiling import Choice
+    from haversack_kernels.dispatch import Explanation
 
 Int64 = NDArray[np.int64]
-Cancel = NDArray[np.uint8] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,23 +51,22 @@ class Floor:
 def tables(chain: Chain) -> Tables:
     """Write a chain as columns."""
     base = bases(chain)
-    reduce_above = [
-        reduce - backward for reduce, backward in zip(base.reduce, base.backward, strict=True)
-    ]
     counts = [len(block.options) for block in chain.blocks]
+    nothing = np.zeros(len(chain.blocks), dtype=np.int64)
     return Tables(
         offsets=np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
         retained=_column(chain.blocks, "retained_bytes"),
-        forward_peak=_column(chain.blocks, "forward_peak_bytes"),
-        backward_peak=np.maximum(
-            _column(chain.blocks, "backward_peak_bytes"),
-            np.repeat(np.array(reduce_above, dtype=np.int64), counts),
-        ),
+        forward_peak=_joined(base.forward),
+        backward_peak=_joined(base.backward),
         extra=_column(chain.blocks, "extra_ns"),
-        forward_base=np.array(base.forward, dtype=np.int64),
-        backward_base=np.array(base.backward, dtype=np.int64),
+        forward_base=nothing,
+        backward_base=nothing,
         fixed_bytes=base.fixed,
     )
+
+
+def _joined(needs: Sequence[Sequence[int]]) -> Int64:
+    return np.array([need for block in needs for need in block], dtype=np.int64)
 
 
 def _column(blocks: Sequence[ChainBlock], name: str) -> Int64:
@@ -90,14 +90,16 @@ def floor(table: Tables, cancel: Cancel = None) -> Floor:
     return Floor(max(found.peak, table.fixed_bytes), local(table, found.options))
 
 
-def solve(table: Tables, budget_bytes: int, *, state_limit: int, cancel: Cancel = None) -> "Choice":
-    """Choose the options of least extra time whose peak is within ``budget_bytes``.
+def solve(
+    table: Tables, budget_bytes: int, *, state_limit: int, solving: Solving
+) -> "tuple[Choice, Explanation]":
+    """Choose the options of least extra time whose peak is within ``budget_bytes``; say how.
 
     The fixed moments must be within it too; the caller has compared the floor.
     """
-    from haversack_kernels import ceiling
+    from haversack_kernels import dispatch
 
-    return ceiling.solve(
+    return dispatch.solve_ceiling(
         table.offsets,
         table.retained,
         table.forward_peak,
@@ -105,6 +107,26 @@ def solve(table: Tables, budget_bytes: int, *, state_limit: int, cancel: Cancel 
         table.extra,
         budget_bytes - table.forward_base,
         budget_bytes - table.backward_base,
+        state_limit=state_limit,
+        **solving.keywords(),
+    )
+
+
+def frontier(
+    table: Tables, budgets: Sequence[int], *, state_limit: int, cancel: Cancel = None
+) -> "tuple[Choice, ...]":
+    """Choose the options of least extra time for every budget, all in one sweep if it can be."""
+    from haversack_kernels import ceiling
+
+    return ceiling.frontier(
+        table.offsets,
+        table.retained,
+        table.forward_peak,
+        table.backward_peak,
+        table.extra,
+        table.forward_base,
+        table.backward_base,
+        budgets,
         state_limit=state_limit,
         cancel=cancel,
     )

@@ -5,7 +5,7 @@ form (free at least so much at least cost) is the complement: what is not recomp
 """
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from haversack.basis import Basis
 from haversack.errors import InvalidRequestError
@@ -14,15 +14,11 @@ from haversack.run import Advice, Budget
 from haversack.units import INT64_MAX, format_bytes
 from haversack_server.memory.unused import unused
 from haversack_server.plan.limits import FRONTIER_POINTS, STATE_LIMIT, assumed
+from haversack_server.plan.solving import Solving, solved_by
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
+    from haversack_kernels.dispatch import Explanation
     from haversack_kernels.knapsack import Selection
-
-    Cancel = NDArray[np.uint8] | None
-
 
 _CUT = "extra_ns is cut at 2^63-1: the gains that are not saved sum to more"
 
@@ -43,7 +39,7 @@ class _Problem:
         return self.budget_bytes - self.fixed_bytes
 
 
-def plan_candidates(request: PlanRequest, cancel: "Cancel") -> Plan:
+def plan_candidates(request: PlanRequest, solving: Solving) -> Plan:
     """Save the candidates of the largest total gain that the budget holds."""
     assert request.candidates is not None
     assert request.budget is not None
@@ -55,10 +51,10 @@ def plan_candidates(request: PlanRequest, cancel: "Cancel") -> Plan:
         request.budget.bytes,
         "candidates.gain",
     )
-    return _answer(request, request.budget, problem, cancel)
+    return _answer(request, request.budget, problem, solving)
 
 
-def plan_recompute_candidates(request: PlanRequest, cancel: "Cancel") -> Plan:
+def plan_recompute_candidates(request: PlanRequest, solving: Solving) -> Plan:
     """Recompute the candidates of the least total time that free enough."""
     assert request.recompute_candidates is not None
     assert request.budget is not None
@@ -72,10 +68,10 @@ def plan_recompute_candidates(request: PlanRequest, cancel: "Cancel") -> Plan:
         request.budget.bytes,
         "recompute_candidates.added_ns",
     )
-    return _answer(request, request.budget, problem, cancel)
+    return _answer(request, request.budget, problem, solving)
 
 
-def _answer(request: PlanRequest, budget: Budget, problem: _Problem, cancel: "Cancel") -> Plan:
+def _answer(request: PlanRequest, budget: Budget, problem: _Problem, solving: Solving) -> Plan:
     steps = (f"{problem.fixed_bytes} bytes are present whatever is saved",)
     conversion = BudgetConversion(given=budget, allocated_bytes=budget.bytes, steps=steps)
     common = Plan(
@@ -89,9 +85,9 @@ def _answer(request: PlanRequest, budget: Budget, problem: _Problem, cancel: "Ca
     if problem.capacity < 0:
         return _infeasible(common, problem)
     state_limit = request.state_limit or STATE_LIMIT
-    selection = _solve(problem, problem.capacity, state_limit, cancel)
-    answer = _feasible(common, problem, selection)
-    return replace(answer, frontier=_frontier(request, problem, state_limit, cancel))
+    selection, why = _solve(problem, problem.capacity, state_limit, solving.keywords())
+    answer = _feasible(common, problem, selection, why)
+    return replace(answer, frontier=_frontier(request, problem, state_limit, solving))
 
 
 def _assumed(request: PlanRequest) -> tuple[str, ...]:
@@ -101,15 +97,17 @@ def _assumed(request: PlanRequest) -> tuple[str, ...]:
     return ("used_bytes: the sum of freed_bytes, nothing else is counted",)
 
 
-def _solve(problem: _Problem, capacity: int, state_limit: int, cancel: "Cancel") -> "Selection":
+def _solve(
+    problem: _Problem, capacity: int, state_limit: int, keywords: dict[str, Any]
+) -> "tuple[Selection, Explanation]":
     import numpy as np
 
-    from haversack_kernels import knapsack
+    from haversack_kernels import dispatch
 
     sizes = np.array(problem.sizes, dtype=np.int64)
     gains = np.array(problem.gains, dtype=np.int64)
     try:
-        return knapsack.solve(sizes, gains, capacity, state_limit=state_limit, cancel=cancel)
+        return dispatch.solve_knapsack(sizes, gains, capacity, state_limit=state_limit, **keywords)
     except OverflowError as overflow:
         raise InvalidRequestError(
             "the gains of the best plan sum to more than 2^63-1; use a coarser unit",
@@ -119,7 +117,7 @@ def _solve(problem: _Problem, capacity: int, state_limit: int, cancel: "Cancel")
         raise InvalidRequestError(str(beyond), field="budget.bytes") from beyond
 
 
-def _feasible(common: Plan, problem: _Problem, selection: "Selection") -> Plan:
+def _feasible(common: Plan, problem: _Problem, selection: "Selection", why: "Explanation") -> Plan:
     """Add bytes and gains up from the request itself, never from what a kernel made of them."""
     saved = tuple(index for index, kept in enumerate(selection.mask.tolist()) if kept)
     gain = sum(problem.gains[index] for index in saved)
@@ -136,14 +134,23 @@ def _feasible(common: Plan, problem: _Problem, selection: "Selection") -> Plan:
         extra_ns=min(cost, INT64_MAX),
         lower_bound=min(cost - gap, INT64_MAX),
         gap=gap,
-        solver="knapsack core",
+        solver=f"knapsack {why.algorithm}",
+        solved_by=solved_by(why),
         assumptions=common.assumptions if cost <= INT64_MAX else (_CUT, *common.assumptions),
         rung=Rung.INDEPENDENT,
         reason=(
             f"{len(saved)} of {len(problem.sizes)} are saved, {format_bytes(size)} of "
-            f"{format_bytes(problem.capacity)}"
+            f"{format_bytes(problem.capacity)}{_beside(problem)}"
         ),
     )
+
+
+def _beside(problem: _Problem) -> str:
+    """Say what is taken off the budget, where something is."""
+    if not problem.fixed_bytes:
+        return ""
+    fixed, budget = format_bytes(problem.fixed_bytes), format_bytes(problem.budget_bytes)
+    return f", beside {fixed} that are fixed under the budget of {budget}"
 
 
 def _infeasible(common: Plan, problem: _Problem) -> Plan:
@@ -162,18 +169,22 @@ def _infeasible(common: Plan, problem: _Problem) -> Plan:
 
 
 def _frontier(
-    request: PlanRequest, problem: _Problem, state_limit: int, cancel: "Cancel"
+    request: PlanRequest, problem: _Problem, state_limit: int, solving: Solving
 ) -> tuple[FrontierPoint, ...]:
-    """Solve for budgets spread evenly up to the one that saves everything, as far as they go."""
+    """Solve for budgets spread evenly up to the one that saves everything, as far as they go.
+
+    By the core alone: a point that it does not prove says so, and costs no dense programme.
+    """
     points = FRONTIER_POINTS if request.frontier_points is None else request.frontier_points
     # As far as a budget can be named.
     everything = min(sum(problem.sizes), INT64_MAX - problem.fixed_bytes)
     total_gain = sum(problem.gains)
+    core_alone = {**solving.keywords(), "devices": ()}
     capacities = sorted({everything * (step + 1) // points for step in range(points)})
     made = []
     for capacity in capacities:
         try:
-            selection = _solve(problem, capacity, state_limit, cancel)
+            selection, _ = _solve(problem, capacity, state_limit, core_alone)
         except InvalidRequestError:
             break  # from here on the best gain is above 2^63-1: budgets that cannot be answered
         chosen = selection.mask.tolist()

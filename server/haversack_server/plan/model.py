@@ -21,15 +21,17 @@ from haversack.plan import (
 from haversack.run import BlockAction, BytesKind
 from haversack.units import format_bytes
 from haversack_server.memory.bounds import check_bounds
+from haversack_server.memory.choices import whole_layers
 from haversack_server.memory.ledger import NAMES
 from haversack_server.memory.model_run import ModelRun, model_run
 from haversack_server.memory.timeline import Column, Timeline, TimelineMoment, timeline
-from haversack_server.memory.unmodelled import unmodelled
+from haversack_server.memory.unmodelled import unplanned
 from haversack_server.plan import budget, ceiling
-from haversack_server.plan.ceiling import Cancel, Tables
+from haversack_server.plan.ceiling import Tables
 from haversack_server.plan.constraints import constrained
 from haversack_server.plan.limits import FRONTIER_POINTS, STATE_LIMIT
 from haversack_server.plan.relief import relief
+from haversack_server.plan.solving import Cancel, Solving, solved_by
 
 if TYPE_CHECKING:
     from haversack_kernels.ceiling import Choice
@@ -40,21 +42,21 @@ NOT_MODELLED = (
 )
 
 
-def plan_model(request: PlanRequest, cancel: Cancel) -> Plan:
+def plan_model(request: PlanRequest, solving: Solving) -> Plan:
     """Choose for each layer whether it saves or recomputes, at least extra time."""
     run = model_run(request)
-    if left_out := unmodelled(request, run.degrees):
-        return _not_sought(left_out)
+    if left_out := unplanned(request, run.degrees):
+        return not_sought(left_out)
     check_bounds(run.chain)
-    run = replace(run, chain=constrained(run.chain, request.constraints))
+    run = replace(run, chain=constrained(whole_layers(run.chain), request.constraints))
     conversion = budget.convert(request, run)
     table = ceiling.tables(run.chain)
-    least = ceiling.floor(table, cancel)
+    least = ceiling.floor(table, solving.cancel)
     common = Plan(
         budget=conversion,
         floor_bytes=least.peak_bytes,
         floor_at=_peak_at(run, timeline(run.chain, least.choice)),
-        frontier=_frontier(request, run, table, least, cancel),
+        frontier=_frontier(request, run, table, least, solving.cancel),
         assumptions=(
             *(each for each in run.assumptions if not each.startswith("recompute:")),
             *budget.assumed(request),
@@ -64,15 +66,19 @@ def plan_model(request: PlanRequest, cancel: Cancel) -> Plan:
         basis=Basis.ANALYTIC,
     )
     if least.peak_bytes > conversion.allocated_bytes:
-        return _infeasible(common, request, conversion, cancel)
+        return _infeasible(common, request, conversion, solving.cancel)
     state_limit = request.state_limit or STATE_LIMIT
-    choice = ceiling.solve(
-        table, conversion.allocated_bytes, state_limit=state_limit, cancel=cancel
+    choice, why = ceiling.solve(
+        table, conversion.allocated_bytes, state_limit=state_limit, solving=solving
     )
-    return _feasible(common, run, table, choice)
+    return replace(
+        _feasible(common, run, table, choice),
+        solver=f"ceiling dynamic programme, Pareto {why.algorithm}",
+        solved_by=solved_by(why),
+    )
 
 
-def _not_sought(left_out: tuple[str, ...]) -> Plan:
+def not_sought(left_out: tuple[str, ...]) -> Plan:
     """Give no plan where an axis that divides everything is not modelled, as Estimate does."""
     return Plan(reason=left_out[0], solver="none", not_modelled=left_out, basis=Basis.ANALYTIC)
 
@@ -97,7 +103,6 @@ def _feasible(common: Plan, run: ModelRun, table: Tables, choice: "Choice") -> P
         peak_at=_peak_at(run, line),
         lower_bound=extra - gap,
         gap=gap,
-        solver="ceiling dynamic programme, Pareto lists",
         rung=Rung.CEILING,
         reason=(
             f"{recomputed} of {len(options)} blocks are recomputed; the expected peak of "
@@ -147,14 +152,14 @@ def _frontier(
     span = max(0, everything - least.peak_bytes)
     steps = max(1, points - 1)
     budgets = sorted({least.peak_bytes + span * step // steps for step in range(points)})
-    return tuple(_point(request, run, table, each, cancel) for each in budgets)
-
-
-def _point(
-    request: PlanRequest, run: ModelRun, table: Tables, budget_bytes: int, cancel: Cancel
-) -> FrontierPoint:
     state_limit = request.state_limit or STATE_LIMIT
-    choice = ceiling.solve(table, budget_bytes, state_limit=state_limit, cancel=cancel)
+    choices = ceiling.frontier(table, budgets, state_limit=state_limit, cancel=cancel)
+    return tuple(
+        _point(run, table, each, choice) for each, choice in zip(budgets, choices, strict=True)
+    )
+
+
+def _point(run: ModelRun, table: Tables, budget_bytes: int, choice: "Choice") -> FrontierPoint:
     chosen = ceiling.local(table, choice.options)
     return FrontierPoint(
         budget_bytes=budget_bytes,

@@ -2,7 +2,7 @@
 
 
 def warm() -> None:
-    """Compile every kernel, or load it from disk; 10 CPU-seconds once, then half a second."""
+    """Compile every kernel, or load it from disk; 44 CPU-seconds once, then one."""
     from haversack_kernels.warmup import warm_up
 
     warm_up()

@@ -7,6 +7,7 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -23,6 +24,9 @@ from haversack_server.service.metrics import Measure, Metrics
 from haversack_server.service.rooms import Rooms
 from haversack_server.service.servicer import Servicer
 from haversack_server.service.settings import Settings, split_address
+
+if TYPE_CHECKING:
+    from haversack_server.plan.solving import Devices
 
 LARGEST_MESSAGE = 64 * 2**20  # bytes, both ways; about four times that in memory
 _LAST_ANSWERS_S = 0.2  # for answers that are on their way out
@@ -68,6 +72,8 @@ async def serving(
         jobs = JobRunner(settings.allow, settings.worker_path, on_report=metrics.count_report)
         await stack.enter_async_context(jobs)
         metrics.watch(jobs.counts)
+        if settings.cuda and rooms is None:
+            rooms = Rooms.solving_on(_open_cuda(stack, metrics))
         servicer = Servicer(rooms or Rooms(), jobs, metrics, settings.solver_threads)
         stack.push_async_callback(servicer.close, max(settings.grace_s, _LAST_STEPS_S))
         measure = Measure(metrics)
@@ -87,6 +93,17 @@ async def serving(
             await servicer.warm()
         await _say(health, health_pb2.HealthCheckResponse.SERVING)
         yield Running(target=target, metrics_port=metrics_port)
+
+
+def _open_cuda(stack: contextlib.AsyncExitStack, metrics: Metrics) -> "Devices":
+    """Begin to start the CUDA worker, if a device is attached; gives where solves may run."""
+    from haversack_server.cuda.keeper import Keeper  # loads numba, which an estimate does not need
+
+    keeper = Keeper(metrics.count_cuda)
+    metrics.cuda_ready.set_function(lambda: keeper.is_ready)
+    stack.push_async_callback(asyncio.to_thread, keeper.close)
+    keeper.open()
+    return keeper.devices
 
 
 async def _say(health: health_aio.HealthServicer, status: int) -> None:

@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 import haversack
 from haversack.verify import FailureReason, JobState, VerifyReport, VerifyVerdict
 from haversack_kernels import cache
+from haversack_server.cuda.outcomes import OUTCOMES
 from haversack_server.service.around import METHODS, SERVICE, Around, Call
 
 BUCKETS_S = (
@@ -64,6 +65,19 @@ class Metrics:
             buckets=BUCKETS_S,
             registry=registry,
         )
+        self.cuda_solves = Counter(
+            "haversack_cuda_solves_total",
+            "Solves that were given to the CUDA device, by how they ended there.",
+            ("outcome",),
+            registry=registry,
+        )
+        for outcome in OUTCOMES:
+            self.cuda_solves.labels(outcome)
+        self.cuda_ready = Gauge(
+            "haversack_cuda_ready",
+            "1 while solves may be given to the CUDA device, else 0.",
+            registry=registry,
+        )
         self.jobs = Gauge(
             "haversack_verify_jobs",
             "Verify jobs now, by their state.",
@@ -80,6 +94,10 @@ class Metrics:
         self._reports = {
             verdict: self.jobs_finished.labels(verdict.name) for verdict in VerifyVerdict if verdict
         }
+
+    def count_cuda(self, outcome: str) -> None:
+        """Count a solve that was given to the CUDA device."""
+        self.cuda_solves.labels(outcome).inc()
 
     def count_report(self, report: VerifyReport) -> None:
         """Count a job that has its report; one that was called off is no failure."""

@@ -5,6 +5,7 @@ So a server inside a caller's process is up before it has paid for what it may n
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from haversack.estimate import Estimate, EstimateRequest
@@ -13,6 +14,8 @@ from haversack.plan import Plan, PlanRequest
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from haversack_server.plan.solving import Devices
 
 Stop = Callable[[], bool]
 
@@ -23,10 +26,10 @@ def _estimate(request: EstimateRequest, stop: Stop) -> Estimate:
     return estimate(request, stop)
 
 
-def _plan(request: PlanRequest, cancel: "NDArray[np.uint8]") -> Plan:
+def _plan(request: PlanRequest, cancel: "NDArray[np.uint8]", devices: "Devices" = None) -> Plan:
     from haversack_server.plan.answer import plan
 
-    return plan(request, cancel)
+    return plan(request, cancel, devices)
 
 
 def _warm() -> None:
@@ -45,3 +48,8 @@ class Rooms:
     estimate: Callable[[EstimateRequest, Stop], Estimate] = _estimate
     plan: "Callable[[PlanRequest, NDArray[np.uint8]], Plan]" = _plan
     warm: Callable[[], None] = _warm
+
+    @classmethod
+    def solving_on(cls, devices: "Devices") -> "Rooms":
+        """Return rooms whose dense programmes may run on what ``devices`` gives."""
+        return cls(plan=partial(_plan, devices=devices))

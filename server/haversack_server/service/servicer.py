@@ -15,9 +15,9 @@ import grpc.aio
 from google.protobuf.message import Message
 
 from haversack import wire
-from haversack.estimate import EstimateRequest
+from haversack.estimate import Estimate, EstimateRequest
 from haversack.plan import PlanRequest
-from haversack.v1 import estimate_pb2, plan_pb2, verify_pb2
+from haversack.v1 import estimate_pb2, plan_pb2, questions_pb2, verify_pb2
 from haversack.v1.service_pb2_grpc import HaversackServiceServicer
 from haversack.verify import (
     CancelVerifyRequest,
@@ -29,6 +29,7 @@ from haversack_server.jobs import JobRunner
 from haversack_server.service.metrics import Metrics
 from haversack_server.service.rooms import Rooms, Stop
 from haversack_server.service.threads import Threads
+from haversack_server.tracer import Tracer
 
 if TYPE_CHECKING:
     import numpy as np
@@ -47,6 +48,7 @@ class Servicer(HaversackServiceServicer):
         self._rooms = rooms
         self._jobs = jobs
         self._metrics = metrics
+        self._tracer = Tracer()
         self._estimates = Threads("haversack-estimate", ESTIMATE_THREADS)
         self._solves = Threads("haversack-solve", solver_threads)
 
@@ -56,16 +58,21 @@ class Servicer(HaversackServiceServicer):
 
     async def close(self, grace_s: float) -> None:
         """Tell what still runs to stop, and wait for it ``grace_s`` seconds at most."""
-        await asyncio.gather(self._estimates.close(grace_s), self._solves.close(grace_s))
+        await asyncio.gather(
+            self._estimates.close(grace_s), self._solves.close(grace_s), self._tracer.close()
+        )
 
     async def Estimate(
         self, request: estimate_pb2.EstimateRequest, context: Context
     ) -> estimate_pb2.EstimateResponse:
         """Answer what a training run needs on each rank; the work ends with the call."""
         told = threading.Event()
-        return await self._estimates.run(
+        answer = await self._estimates.run(
             lambda: self._estimate(request, told.is_set), stop=told.set
         )
+        if questions_pb2.ESTIMATE_QUESTION_TRACE in request.questions:
+            return await self._traced(request, answer)
+        return answer
 
     async def Plan(self, request: plan_pb2.PlanRequest, context: Context) -> plan_pb2.PlanResponse:
         """Answer what to save and what to recompute; the solver ends with the call."""
@@ -108,6 +115,17 @@ class Servicer(HaversackServiceServicer):
         answer = self._rooms.estimate(wire.from_message(EstimateRequest, request), stop)
         answer = replace(answer, request_digest=_digest(request))
         return wire.to_message(answer, estimate_pb2.EstimateResponse())
+
+    async def _traced(
+        self, request: estimate_pb2.EstimateRequest, answer: estimate_pb2.EstimateResponse
+    ) -> estimate_pb2.EstimateResponse:
+        """Run the step that was estimated; the worker ends with the call."""
+        from haversack_server.estimate.trace import trace_order, with_trace
+
+        noun = wire.from_message(EstimateRequest, request)
+        found = await self._tracer.run(trace_order(noun))
+        traced = with_trace(wire.from_message(Estimate, answer), noun, found)
+        return wire.to_message(traced, estimate_pb2.EstimateResponse())
 
     def _plan(
         self, request: plan_pb2.PlanRequest, cancel: "NDArray[np.uint8]"

@@ -21,6 +21,8 @@ class Settings:
     ``allow`` are dotted prefixes of entry points that Verify jobs may import, and ``worker_path``
     folders that their processes import from. ``grace_s`` is how long running calls may take to
     finish once the server stops. No metrics are served without a ``metrics_port``; 0 picks one.
+    With ``cuda`` large solves may run on the CUDA device, if one is attached; inside a caller's
+    process they do not, for its memory is the caller's.
     """
 
     allow: tuple[str, ...] = ()
@@ -31,6 +33,7 @@ class Settings:
     solver_threads: int = os.cpu_count() or 1
     reflection: bool = False
     warm: bool = False
+    cuda: bool = False
 
     def __post_init__(self) -> None:
         found: list[Violation] = []
@@ -67,6 +70,7 @@ def from_command_line(arguments: Sequence[str], environment: Mapping[str, str]) 
         grace_s=given.grace,
         reflection=True,
         warm=True,
+        cuda=_is_auto(given.cuda, "cuda"),
     )
     return Process(listen=given.listen, settings=settings)
 
@@ -129,7 +133,19 @@ def _parser(environment: Mapping[str, str]) -> _Parser:
         default=default("GRACE", "20"),
         help="how long running calls may take to finish after SIGTERM (%(default)s)",
     )
+    parser.add_argument(
+        "--cuda",
+        metavar="auto|off",
+        default=default("CUDA", "auto"),
+        help="solve on the CUDA device where that is faster, if one is attached (%(default)s)",
+    )
     return parser
+
+
+def _is_auto(text: str, field: str) -> bool:
+    if text not in ("auto", "off"):
+        raise InvalidRequestError(f"{text!r} will not do; give auto or off", field=field)
+    return text == "auto"
 
 
 def _port(text: str, field: str) -> int:

@@ -1,4 +1,4 @@
-"""``python -m haversack_server.worker``: a zygote that forks jobs, or one job that starts afresh.
+"""``python -m haversack_server.worker``: a zygote that forks jobs, or one job or trace by itself.
 
 Both speak over a socket that they inherit by its number; there is nothing here to call by hand.
 """
@@ -19,14 +19,18 @@ def main() -> None:
     kind = parser.add_mutually_exclusive_group(required=True)
     kind.add_argument("--control-fd", type=int, help="socket over which a zygote is told to fork")
     kind.add_argument("--job-fd", type=int, help="socket over which one job gets its order")
+    kind.add_argument("--trace-fd", type=int, help="socket over which one trace gets its order")
     parser.add_argument("--limits", type=json.loads, help="limits of the one job, JSON")
     parser.add_argument("--folder", help="the zygote's folder, which it removes at its end")
     arguments = parser.parse_args()
     if arguments.control_fd is not None:
         _be_zygote(socket.socket(fileno=arguments.control_fd), arguments.folder)
-    else:
-        limits = records.from_json(Limits, arguments.limits)
+        return
+    limits = records.from_json(Limits, arguments.limits)
+    if arguments.job_fd is not None:
         _be_job(socket.socket(fileno=arguments.job_fd), limits)
+    else:
+        _be_trace(socket.socket(fileno=arguments.trace_fd), limits)
 
 
 def _be_zygote(control: socket.socket, folder: str) -> None:
@@ -47,6 +51,14 @@ def _be_job(channel: socket.socket, limits: Limits) -> None:
 
     serve(channel, isolation)
     os._exit(0)  # a device's library may hang in its own end
+
+
+def _be_trace(channel: socket.socket, limits: Limits) -> None:
+    confine(limits, keep=[channel.fileno()], parent=None)
+    from haversack_server.worker.tracing import serve
+
+    serve(channel)
+    os._exit(0)  # its fake ranks have nobody to say goodbye to
 
 
 if __name__ == "__main__":

@@ -111,6 +111,8 @@ def test_a_wrong_file_of_units(
         (["--timeout", "nan"], ("timeout", "'nan'")),
         (["--server", "localhost"], ("server", "HOST:PORT", "--server")),
         (["--server", "localhost:65536"], ("server", "65536", "65535")),
+        (["--server", "http://localhost:50051/"], ("web address", "gRPC", "'localhost:50051'")),
+        (["--server", "grpc://x:1"], ("web address", "'x:1'", "--server")),
         (["--what-if", " "], ("what_ifs", "changes nothing", "--what-if")),
         (["--what-if", "zeros=2"], ("what_ifs[0].zeros", "unknown key")),
         (["--what-if", "zero=5"], ("what_ifs[0].parallelism.sharding", "0, 1, 2 or 3")),

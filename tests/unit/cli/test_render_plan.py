@@ -9,6 +9,7 @@ from haversack.plan import (
     Plan,
     PlanStatus,
     Rung,
+    SolvedBy,
 )
 from haversack.requests import plan_request
 from haversack.run import Advice, Budget
@@ -37,6 +38,20 @@ def test_the_frontier_tells_what_the_next_gib_spares() -> None:
     (first,) = [line for line in lines if line.strip().startswith("40.00 GiB  40.00 GiB")]
     # 200 ms less for 2 GiB more.
     assert first.split()[-4:] == ["100.00", "ms", "not", "proven"]
+
+
+def test_verbose_tells_what_solved_it_and_why() -> None:
+    by = SolvedBy(
+        algorithm="core, then dense",
+        cells="int32",
+        reason="NVIDIA H200 failed (lost); the core may look at 9 states",
+    )
+    request = plan_request(candidates={"size_bytes": [1], "gain": [1]}, budget=1)
+    answer = Plan(status=PlanStatus.OPTIMAL, saved=(0,), total_gain=1, solved_by=by)
+    shown = drawn(draw_plan, request, answer, True)
+    assert "core, then dense, int32 cells, on cpu" in shown
+    assert "NVIDIA H200 failed (lost)" in shown
+    assert "How it was solved" not in drawn(draw_plan, request, answer, False)
 
 
 def test_verbose_lists_the_conversion_of_the_budget() -> None:

@@ -15,14 +15,14 @@ def replaced(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The command lines that this process would have become."""
     lines: list[list[str]] = []
     monkeypatch.setattr("os.execv", lambda path, line: lines.append([path, *line]))
-    monkeypatch.setattr(_embedded, "server_app", lambda: None)
+    monkeypatch.setattr(_embedded, "server_app", lambda **_: None)
     return lines
 
 
 def test_serve_becomes_the_service(haversack_run: Run, replaced: list[list[str]]) -> None:
     done = haversack_run(
         *("serve", "--listen", "0.0.0.0:50051", "--metrics-port", "9464", "--grace", "1.5"),
-        *("--max-in-flight", "8", "--allow", "mypkg.", "--allow", "other."),
+        *("--max-in-flight", "8", "--allow", "mypkg.", "--allow", "other.", "--cuda", "off"),
     )
     assert done.code == 0
     python = sys.executable
@@ -30,7 +30,7 @@ def test_serve_becomes_the_service(haversack_run: Run, replaced: list[list[str]]
         [
             *(python, python, "-m", "haversack_server.service"),
             *("--listen", "0.0.0.0:50051", "--metrics-port", "9464"),
-            *("--grace", "1.5", "--max-in-flight", "8"),
+            *("--grace", "1.5", "--max-in-flight", "8", "--cuda", "off"),
             *("--allow", "mypkg.", "--allow", "other."),
         ]
     ]
@@ -53,6 +53,7 @@ def test_what_is_not_given_is_for_the_service_to_choose(
         (["--metrics-port", "70000"], ("metrics_port", "70000", "65535", "--metrics-port")),
         (["--metrics-port", "-1"], ("metrics_port", "-1")),
         (["--metrics-port", "nan"], ("metrics_port", "'nan'")),
+        (["--cuda", "on"], ("cuda", "'on' will not do; give auto or off")),
     ],
 )
 def test_a_port_out_of_range_is_refused_here(
@@ -69,7 +70,7 @@ def test_a_port_out_of_range_is_refused_here(
 def test_a_light_install_says_which_extra_is_missing(
     haversack_run: Run, replaced: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def missing() -> None:
+    def missing(**_: str) -> None:
         raise MissingExtraError("a server needs numba: pip install 'haversack[server]'")
 
     monkeypatch.setattr(_embedded, "server_app", missing)

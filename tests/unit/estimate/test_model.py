@@ -13,7 +13,6 @@ from haversack.run import (
     Device,
     Document,
     DocumentFormat,
-    Occasion,
     Optimizer,
     Recompute,
     Training,
@@ -225,10 +224,7 @@ def test_settings_that_cannot_be_are_named(
     assert raised.value.field.endswith(field)
 
 
-def test_documents_and_subjects_of_later_versions_are_refused_by_name() -> None:
-    deepspeed = Document(format=DocumentFormat.DEEPSPEED, text="{}")
-    with pytest.raises(NotSupportedError, match=r"documents\[0\].format"):
-        estimate(EstimateRequest(documents=(deepspeed,), training=Training(seq=8)))
+def test_a_subject_of_a_later_version_is_refused_by_name() -> None:
     with pytest.raises(NotSupportedError, match="workload"):
         estimate(EstimateRequest(workload=WorkloadReference(name="mlp")))
 
@@ -258,23 +254,29 @@ def test_a_variation_can_switch_a_flag_off() -> None:
 
 
 def test_a_variation_without_figures_says_why_and_claims_no_difference() -> None:
-    pipeline = WhatIf(name="pp", parallelism=Parallelism(world_size=2, pp=2))
-    found = answer(memory_bytes=GIB, what_ifs=(pipeline,))
+    unsynced = WhatIf(
+        name="no_sync",
+        training=Training(no_sync=True),
+        parallelism=Parallelism(world_size=2, sharding=Sharding.ZERO_2),
+    )
+    found = answer(memory_bytes=GIB, what_ifs=(unsynced,))
     assert found.what_ifs[0].verdict is EstimateVerdict.UNKNOWN
     assert found.what_ifs[0].delta_bytes is None
-    assert "pp=2" in found.what_ifs[0].not_modelled[0]
+    assert "no_sync" in found.what_ifs[0].not_modelled[0]
 
 
 @pytest.mark.parametrize(
     ("training", "parallelism", "word"),
     [
-        (Training(seq=8, no_sync=True), Parallelism(), "no_sync"),
-        (Training(seq=8, recompute=Recompute.SELECTIVE), Parallelism(), "selective"),
-        (Training(seq=8, occasions=(Occasion.EVALUATION,)), Parallelism(), "evaluation"),
+        (
+            Training(seq=8, no_sync=True),
+            Parallelism(world_size=2, sharding=Sharding.ZERO_2),
+            "no_sync",
+        ),
         (
             Training(seq=8),
-            Parallelism(sharding=Sharding.FSDP2, reshard_after_forward=False),
-            "reshard_after_forward",
+            Parallelism(sharding=Sharding.FSDP1, limit_all_gathers=False),
+            "limit_all_gathers",
         ),
     ],
 )

@@ -107,3 +107,16 @@ def test_settings_that_a_subject_does_not_use_are_named() -> None:
 def test_an_unknown_kernel_profile_is_refused_for_every_subject() -> None:
     with pytest.raises(InvalidRequestError, match="hf-eager"):
         estimate(EstimateRequest(parameter_count=1, kernel_profile="none-such"))
+
+
+def test_context_parallel_ranks_shard_with_the_data_ranks() -> None:
+    """They hold the same weights: dp_shard 2 x cp 4 shards as dp_shard 8 does."""
+    eight, both = (
+        estimate(EstimateRequest(parameter_count=8_000, parallelism=parallelism))
+        for parallelism in (
+            Parallelism(world_size=8, sharding=Sharding.ZERO_3),
+            Parallelism(world_size=8, cp=4, sharding=Sharding.ZERO_3),
+        )
+    )
+    assert both.steady_bytes == eight.steady_bytes == 1_000 * 16
+    assert any("dp_shard=2 x cp=4" in term.sharded_over for term in both.terms)

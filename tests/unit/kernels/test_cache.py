@@ -10,15 +10,18 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import haversack_kernels
 from haversack_kernels import cache
 from haversack_kernels.cache import Place
 
 PACKAGE = Path(cache.__file__).parent
+VERSIONS = f"{haversack_kernels.__version__}-numba-{version('numba')}"
 KERNEL = """
 from haversack_kernels import cache
 
@@ -96,7 +99,7 @@ def test_without_a_home_the_second_start_loads_what_the_first_compiled(
     assert (second["compiled"], second["loaded"]) == (0, 1)  # with the callee's code inside it
     assert second["compile_seconds"] == 0
     (kept,) = (tmp_path / "tmp").iterdir()
-    assert first["directory"] == second["directory"] == str(kept)
+    assert first["directory"] == second["directory"] == str(kept / VERSIONS)
     assert kept.name == f"haversack-{os.geteuid()}"
     assert mode_of(kept) == 0o700
     assert [each.split(": ")[1] for each in first["passed_over"]] == ["Not a directory"] * 2
@@ -118,7 +121,7 @@ def test_the_folder_that_the_environment_names_comes_first(
 ) -> None:
     named = tmp_path / "named"
     first = start(NUMBA_CACHE_DIR=str(named))
-    assert first["directory"] == str(named / "haversack_kernels")
+    assert first["directory"] == str(named / "haversack_kernels" / VERSIONS)
     assert first["passed_over"] == []
     assert list(named.rglob("tiny.*.nbi"))
     assert start(NUMBA_CACHE_DIR=str(named))["compiled"] == 0
@@ -155,17 +158,29 @@ def test_the_order_is_package_home_temporary(
     places: Callable[[], Place], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "package").mkdir()
-    assert places().directory == tmp_path / "package" / "__pycache__" / "compiled"
+    assert places().directory == tmp_path / "package" / "__pycache__" / "compiled" / VERSIONS
     shutil.rmtree(tmp_path / "package")
     (tmp_path / "package").touch()
-    assert places().directory == tmp_path / "home" / ".cache" / "haversack" / "kernels"
+    assert places().directory == tmp_path / "home" / ".cache" / "haversack" / "kernels" / VERSIONS
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert places().directory == tmp_path / "xdg" / "haversack" / "kernels"
+    assert places().directory == tmp_path / "xdg" / "haversack" / "kernels" / VERSIONS
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
-    assert places().directory == tmp_path / "home" / ".cache" / "haversack" / "kernels"
+    assert places().directory == tmp_path / "home" / ".cache" / "haversack" / "kernels" / VERSIONS
     monkeypatch.setenv("HOME", "/dev/null")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    assert places().directory == tmp_path / f"haversack-{os.geteuid()}"
+    assert places().directory == tmp_path / f"haversack-{os.geteuid()}" / VERSIONS
+
+
+def test_other_versions_keep_their_code_elsewhere(
+    start: Callable[..., Any], tmp_path: Path
+) -> None:
+    first = start()
+    package = tmp_path / "lib" / "haversack_kernels" / "__init__.py"
+    package.write_text(package.read_text().replace(haversack_kernels.__version__, "9.8.7"))
+    second = start()
+    assert (second["compiled"], second["loaded"]) == (2, 0)
+    assert Path(second["directory"]).name.startswith("9.8.7-numba-")
+    assert Path(second["directory"]).parent == Path(first["directory"]).parent
 
 
 def test_what_is_made_is_for_this_user_whatever_the_umask(places: Callable[[], Place]) -> None:
@@ -175,7 +190,7 @@ def test_what_is_made_is_for_this_user_whatever_the_umask(places: Callable[[], P
     finally:
         os.umask(before)
     assert folder is not None
-    assert [mode_of(each) for each in [folder, *folder.parents][:3]] == [0o700] * 3
+    assert [mode_of(each) for each in [folder, *folder.parents][:4]] == [0o700] * 4
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o1777, 0o775, 0o770])
@@ -186,7 +201,7 @@ def test_a_folder_that_others_can_write_is_not_trusted(
     folder.mkdir(parents=True)
     folder.chmod(mode)
     found = places()
-    assert found.directory != folder
+    assert found.directory != folder / VERSIONS
     assert found.passed_over == (f"{folder}: {folder} can be written by others (mode {mode:o})",)
 
 
@@ -199,7 +214,7 @@ def test_folders_above_count_where_their_entries_can_be_swapped(
     above = tmp_path / "package"
     above.mkdir()
     above.chmod(mode)
-    assert (places().directory == above / "__pycache__" / "compiled") is trusted
+    assert (places().directory == above / "__pycache__" / "compiled" / VERSIONS) is trusted
 
 
 def test_a_folder_of_another_user_is_not_trusted(

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.bench.chains import blocks_of_eight, budget_between
 
 from haversack_kernels import ceiling, prices, sweep
 from haversack_kernels._jit import Int64, signals
@@ -222,6 +223,19 @@ def test_a_frontier_gives_each_budget_its_plan() -> None:
     assert ceiling.frontier(*columns, []) == ()
     with pytest.raises(SolveCancelled):
         ceiling.frontier(*columns, budgets, cancel=np.ones(1, dtype=np.uint8))
+
+
+@pytest.mark.parametrize(("blocks", "jitter"), [(400, 0.0), (200, 0.03)])
+def test_a_frontier_of_a_long_chain_is_proven_whichever_way_it_goes(
+    blocks: int, jitter: float
+) -> None:
+    columns, base = blocks_of_eight(blocks, jitter), np.zeros(blocks, dtype=np.int64)
+    budgets = [budget_between(columns, share / 50) for share in range(1, 51)]
+    choices = ceiling.frontier(*columns, base, base, budgets)
+    assert all(choice.proven for choice in choices)
+    for budget, choice in list(zip(budgets, choices, strict=True))[::10]:
+        capacity = np.full(blocks, budget)
+        assert ceiling.solve(*columns, capacity, capacity).extra == choice.extra
 
 
 def test_no_microbatch_in_flight_is_refused() -> None:

@@ -48,6 +48,6 @@ def test_simulated_it_measures_everything_and_claims_nothing(tmp_path: Path) -> 
     assert len(identical) == 3
     assert all(row["reached"] for row in identical)
     assert {row["section"] for row in result["rows"]} == {
-        *("start", "copy", "same", "one", "fused", "even", "batch", "ceiling", "trace")
+        *("start", "copy", "launch", "same", "one", "fused", "even", "batch", "ceiling", "trace")
     }
     assert [row for row in result["rows"] if row["gate"]] == identical

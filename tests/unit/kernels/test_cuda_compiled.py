@@ -29,6 +29,15 @@ KERNELS = (
     "trace",
     "trace of options",
 )
+PARAMETERS = {
+    # An array of d dimensions makes 5 + 2 d parameters: ``haversack_kernels.cuda.calls``.
+    "sweep_one": 4 * 7 + 2 * 9 + 11 + 2,
+    "sweep_group": 3 * 7 + 2 * 9 + 11 + 2,
+    "trace": 3 * 7 + 3 * 9,
+    "extend_one": 2 * 7 + 3 * 9 + 11 + 2,
+    "extend_group": 2 * 7 + 3 * 9 + 11 + 2,
+    "trace of options": 3 * 7 + 4 * 9,
+}
 REGISTERS = {
     # By 32 bits, what one block may use of 65,536 registers, by the threads it has at most.
     "sweep_group int32": 65536 // 1024,
@@ -105,3 +114,10 @@ def test_a_fused_kernel_spills_no_register(ptx: dict[str, str], name: str, tmp_p
         check=True,
     )
     assert re.search(r"\b0 bytes spill stores, 0 bytes spill loads", done.stderr), done.stderr
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_kernel_takes_its_arguments_as_calls_lay_them_out(ptx: dict[str, str], name: str) -> None:
+    parameters = re.findall(r"\.param [^\n]*?\.([a-z]+\d+) [^\n]*_param_\d+", ptx[name])
+    assert set(parameters) <= {"u64", "u32", "f64"}
+    assert len(parameters) == PARAMETERS[name if " of " in name else name.split()[0]]

@@ -1,4 +1,7 @@
-from typing import Any
+import json
+from math import inf
+from pathlib import Path
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -10,11 +13,20 @@ from haversack_kernels._jit import Int64
 from haversack_kernels.arena import ArenaLimitError
 from haversack_kernels.dense_items import reduced
 from haversack_kernels.dense_memory import need_for_one
+from haversack_kernels.devices import Device
 from haversack_kernels.dispatch import Explanation
-from haversack_kernels.errors import SolveCancelled
+from haversack_kernels.dispatch_cost import Work
+from haversack_kernels.errors import DeviceFailedError, SolveCancelled
 
 HARD = make("multiple strongly", 200, 100_000)
 COLUMNS = HARD.sizes, HARD.gains, HARD.capacity
+
+
+def eager(device: Device, cell_ns: float = 0.02) -> Device:
+    """Believe that cells take next to nothing, so that the core hands over soon."""
+    return device._replace(
+        one_ns=lambda work: cell_ns * work.cells, chain_ns=lambda work: cell_ns * work.cells
+    )
 
 
 def endless(n: int, scale: int) -> tuple[Int64, Int64, int]:
@@ -33,14 +45,14 @@ def test_an_easy_instance_is_left_to_the_core() -> None:
     instance = make("transformer, jittered", 300, 100_000)
     selection, why = dispatch.solve_knapsack(*instance[1:])
     assert selection.proven
-    assert (why.algorithm, why.cells, why.device) == ("core", "", "")
+    assert (why.algorithm, why.cells, why.device) == ("core", "", "cpu")
 
 
 @pytest.mark.parametrize(("scale", "cells"), [(1, "int32"), (1 << 32, "int64")])
 def test_a_hard_instance_is_handed_over_to_a_dense_dp(scale: int, cells: str) -> None:
     sizes, gains, capacity = COLUMNS
     gains = gains * scale + np.arange(gains.size) % 2  # no common divisor
-    devices = [dispatch.CPU._replace(cell_ns=lambda cells, row: 0.02)]
+    devices = [eager(dispatch.CPU)]
     selection, why = dispatch.solve_knapsack(sizes, gains, capacity, devices=devices)
     assert selection.proven
     assert selection.gain == knapsack_by_dense_dp(sizes, gains, capacity)
@@ -57,12 +69,13 @@ def test_the_cheapest_device_that_has_the_memory_is_used() -> None:
         asked.append(options)
         return dense.solve_one(sizes, gains, capacity, **options)
 
-    fast = dispatch.CPU._replace(name="fast", cell_ns=lambda cells, row: 0.001, one=one)
-    small = fast._replace(name="small", solve_ns=0.0, memory_bytes=1000)
-    slow_to_start = fast._replace(name="slow to start", solve_ns=1e9)
+    fast = eager(dispatch.CPU, 0.001)._replace(name="fast", one=one)
+    small = fast._replace(name="small", one_ns=lambda work: inf)
+    slow_to_start = fast._replace(name="slow to start", one_ns=lambda work: 1e9)
     devices = [small, slow_to_start, dispatch.CPU, fast]
     selection, why = dispatch.solve_knapsack(*COLUMNS, devices=devices)
     assert why.device == "fast"
+    assert "small: too little memory, slow to start: 1000.0 ms, cpu: " in why.reason
     assert asked == [{"unit": 1, "cancel": None}]
     assert selection.gain == dense.solve_one(*COLUMNS).gain
 
@@ -70,7 +83,7 @@ def test_the_cheapest_device_that_has_the_memory_is_used() -> None:
 def test_little_memory_is_spared_by_halving() -> None:
     _, sizes, gains, capacity = make("multiple strongly", 500, 100_000)
     gains = gains * (1 << 33) + np.arange(gains.size) % 2  # two rows of int64 are 1.6 MB
-    spare = dispatch.cpu(memory_bytes=2_800_000)._replace(cell_ns=lambda cells, row: 0.001)
+    spare = eager(dispatch.cpu(memory_bytes=2_800_000), 0.001)
     selection, why = dispatch.solve_knapsack(sizes, gains, capacity, devices=[spare])
     assert why.algorithm == "core, then dense"
     assert selection.gain == dense.solve_one(sizes, gains, capacity).gain
@@ -90,9 +103,9 @@ def test_without_a_dense_dp_in_time_the_core_has_all_its_states() -> None:
 
 def test_a_coarser_unit_is_tried_where_it_can_close_the_gap() -> None:
     columns = endless(300, 1 << 40)
-    nothing = Explanation("core", "", "", "a quick look was allowed")
+    nothing = Explanation("core", "", "cpu", "a quick look was allowed")
     assert dispatch.solve_knapsack(*columns, state_limit=0)[1] == nothing
-    quick = dispatch.CPU._replace(cell_ns=lambda cells, row: 1e-9, solve_ns=0.0)
+    quick = eager(dispatch.CPU, 1e-9)
     selection, why = dispatch.solve_knapsack(*columns, state_limit=20_000, devices=[quick])
     alone = knapsack.solve(*columns, state_limit=20_000)
     assert why.algorithm == "core, then dense"
@@ -132,13 +145,13 @@ def chain(blocks: int) -> dict[str, Any]:
 def test_lists_that_prove_their_plan_need_no_slots() -> None:
     choice, why = dispatch.solve_ceiling(**chain(20))
     assert choice.extra == ceiling.solve(**chain(20)).extra
-    assert (why.algorithm, why.reason) == ("lists", "proven")
+    assert (why.algorithm, why.device, why.reason) == ("lists", "cpu", "proven by bounds")
 
 
 def test_past_their_limit_slots_come_closer_and_the_bound_stays() -> None:
     columns = chain(60)
     exact, alone = ceiling.solve(**columns), ceiling.solve(**columns, state_limit=100)
-    quick = dispatch.CPU._replace(cell_ns=lambda cells, row: 1e-9)
+    quick = eager(dispatch.CPU, 1e-9)
     choice, why = dispatch.solve_ceiling(**columns, state_limit=100, devices=[quick])
     assert not alone.proven
     assert (why.algorithm, why.device) == ("lists, then slots", "cpu")
@@ -155,3 +168,90 @@ def test_slots_that_would_take_too_long_are_left_out() -> None:
     choice, why = dispatch.solve_ceiling(**columns, in_flight=2, state_limit=100)
     assert not choice.proven
     assert why.reason.startswith("several in flight")
+
+
+def failing(device: Device) -> tuple[Device, list[str]]:
+    """Return a device that is far cheaper than the others and fails, and what it was asked."""
+    asked = []
+
+    def one(*_: object, **options: Any) -> NoReturn:
+        asked.append("one")
+        raise DeviceFailedError("CUDA_ERROR_ILLEGAL_ADDRESS")
+
+    def chain(*_: object, **options: Any) -> NoReturn:
+        asked.append("chain")
+        raise DeviceFailedError("CUDA_ERROR_ILLEGAL_ADDRESS")
+
+    return eager(device, 1e-9)._replace(name="fails", one=one, chain=chain), asked
+
+
+def test_when_a_device_fails_the_others_solve_and_the_answer_says_so() -> None:
+    device, asked = failing(dispatch.CPU)
+    selection, why = dispatch.solve_knapsack(*COLUMNS, devices=[eager(dispatch.CPU), device])
+    assert asked == ["one"]
+    assert selection.gain == dense.solve_one(*COLUMNS).gain
+    assert (why.algorithm, why.device) == ("core, then dense", "cpu")
+    assert why.reason.startswith("fails failed (CUDA_ERROR_ILLEGAL_ADDRESS); the core may look")
+
+
+def test_when_every_device_fails_the_core_has_its_states() -> None:
+    device, asked = failing(dispatch.CPU)
+    selection, why = dispatch.solve_knapsack(*COLUMNS, devices=[device], state_limit=1 << 17)
+    assert asked == ["one"]
+    assert selection.gain <= dense.solve_one(*COLUMNS).gain <= selection.upper_bound
+    assert (why.algorithm, why.device) == ("core", "cpu")
+
+
+def test_a_coarser_unit_is_tried_elsewhere_when_a_device_fails() -> None:
+    device, asked = failing(dispatch.CPU)
+    devices = [device, eager(dispatch.CPU, 1e-9)._replace(name="works")]
+    columns = endless(300, 1 << 40)
+    selection, why = dispatch.solve_knapsack(*columns, state_limit=20_000, devices=devices)
+    assert asked == ["one"]
+    assert (why.algorithm, why.device) == ("core, then dense", "works")
+    assert columns[0][selection.mask].sum() <= columns[2]
+
+
+def test_slots_are_tried_elsewhere_when_a_device_fails() -> None:
+    device, asked = failing(dispatch.CPU)
+    devices = [device, eager(dispatch.CPU, 1e-8)]
+    choice, why = dispatch.solve_ceiling(**chain(60), state_limit=100, devices=devices)
+    assert asked == ["chain"]
+    assert (why.algorithm, why.device) == ("lists, then slots", "cpu")
+    assert why.reason.startswith("fails failed (CUDA_ERROR_ILLEGAL_ADDRESS); after 100 states")
+    assert choice.lower_bound <= ceiling.solve(**chain(60)).extra <= choice.extra
+
+
+def test_extras_that_no_cell_holds_are_left_to_the_lists() -> None:
+    columns = chain(60)
+    columns["extra"] = columns["extra"] << 47
+    choice, why = dispatch.solve_ceiling(
+        **columns, state_limit=100, devices=[eager(dispatch.CPU, 1e-9)]
+    )
+    assert not choice.proven
+    assert (why.algorithm, why.reason.split()[:3]) == ("lists", ["no", "cell", "of"])
+
+
+def test_the_cells_of_slots_are_named_as_they_are() -> None:
+    columns, quick = chain(60), [eager(dispatch.CPU, 1e-9)]
+    assert dispatch.solve_ceiling(**columns, state_limit=100, devices=quick)[1].cells == "int32"
+    columns["extra"] = columns["extra"] << 30
+    assert dispatch.solve_ceiling(**columns, state_limit=100, devices=quick)[1].cells == "int64"
+
+
+EVEN = json.loads((Path(__file__).parents[2] / "golden" / "h200_break_even.json").read_text())
+
+
+@pytest.mark.parametrize("row", EVEN["rows"], ids=lambda row: f"{row['kind']} {row['cells']}")
+def test_the_choice_takes_at_most_twice_the_better_device_as_measured(row: dict[str, Any]) -> None:
+    """The CPU's time over the device's, as one run on the card measured it."""
+    n, cells = EVEN["candidates"], row["cells"]
+    random = np.random.default_rng(n)
+    sizes = random.integers(cells // n, 3 * cells // n + 1, n)
+    most = {"int32": 1000, "int64": 2**40}[row["kind"]]
+    problem = knapsack.reduced(sizes, random.integers(1, most, n), cells)
+    assert isinstance(problem, knapsack.Problem)
+    swept = dispatch_cost.dense_cells(problem)
+    work = Work(row["kind"], cells, swept, rows=n, size_sum=float(sizes.sum()))
+    takes_cpu = dispatch_cost.cpu_one_ns(work) <= dispatch_cost.cuda_one_ns(work)
+    assert (row["cpu_over_device"] if takes_cpu else 1 / row["cpu_over_device"]) <= 2

@@ -196,6 +196,19 @@ def test_a_lower_bound_with_sizes_rounded_down_closes_or_leaves_a_gap() -> None:
     assert segments.lower_bound(HOURGLASS, 26, unit=1) is None
 
 
+def test_slots_prove_neither_a_least_nor_that_there_is_none() -> None:
+    """What may be called optimal or infeasible: a bound that is met, the floor in bytes."""
+    assert not solve(29, unit=10).feasible
+    assert segments.floor(HOURGLASS) == 27
+    assert solve(29).feasible
+    assert solve(39, unit=10).extra > solve(39).extra
+    assert segments.lower_bound(HOURGLASS, 39, unit=10) != solve(39, unit=10).extra
+    for budget in range(20, 60):
+        assert solve(budget).feasible == (budget >= segments.floor(HOURGLASS))
+        if solve(budget).feasible:
+            assert segments.lower_bound(HOURGLASS, budget, unit=1) == solve(budget).extra
+
+
 def test_the_frontier_runs_from_the_floor_to_where_more_gains_nothing() -> None:
     found = segments.frontier(HOURGLASS, 100, unit=1)
     assert found.slots.tolist() == list(range(27, 39))

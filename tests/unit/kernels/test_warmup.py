@@ -1,3 +1,8 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -7,6 +12,10 @@ from haversack_kernels import (
     ceiling,
     ceiling_frontier,
     ceiling_kept,
+    dense_curve,
+    dense_halves,
+    dense_items,
+    dense_rows,
     dispatch_cost,
     knapsack,
     phases,
@@ -18,11 +27,17 @@ from haversack_kernels import (
 )
 from haversack_kernels.warmup import warm_up
 
+ROOT = Path(__file__).parents[3]
 ENTRIES: tuple[tuple[Any, str], ...] = (
     (runs, "reduce"),
     (runs, "order_exactly"),
     (runs, "mask"),
     (phases, "expand"),
+    (dense_items, "_spread"),
+    (dense_rows, "sweep"),
+    (dense_curve, "trace"),
+    (dense_halves, "trace"),
+    (dense_halves, "join"),
     (dispatch_cost, "_chunks"),
     (dispatch_cost, "_swept"),
     (quota, "copies_within"),
@@ -81,3 +96,18 @@ def test_after_the_warm_up_nothing_is_left_to_compile() -> None:
     for scale in (1, 1 << 20):
         slots.solve_all(*columns[:4], extra // (1 << 12) * scale, base, base, blocks << 28)
     assert [len(getattr(module, name).signatures) for module, name in ENTRIES] == compiled
+
+
+def test_after_the_warm_up_no_request_waits_for_a_kernel() -> None:
+    """In a process of its own, where no other test has called one."""
+    roots = [str(ROOT / each) for each in ("client", "kernels", "server", ".")]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.unit.kernels.after_warmup"],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(roots)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == []

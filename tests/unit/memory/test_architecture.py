@@ -10,7 +10,10 @@ from haversack_server.memory.architecture import Architecture, Parameter, UnitKi
 from haversack_server.memory.hf_config import read_hf_config
 
 GOLDEN = Path(__file__).parents[2] / "golden"
-COUNTS: dict[str, dict[str, Any]] = json.loads((GOLDEN / "param_counts.json").read_text())["models"]
+ROWS: dict[str, Any] = json.loads((GOLDEN / "param_counts.json").read_text())
+COUNTS: dict[str, dict[str, Any]] = ROWS["models"]
+# Models of which not every layer is the same, or that are no decoders.
+OTHERS: dict[str, dict[str, Any]] = ROWS["other_models"]
 
 
 def architecture(name: str) -> Architecture:
@@ -28,6 +31,29 @@ def test_the_first_layer_has_the_parameters_of_the_largest_block(name: str) -> N
     layer = architecture(name).units[1]
     assert layer.name == COUNTS[name]["largest_block"]
     assert layer.parameter_count == COUNTS[name]["largest_block_params"]
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_experts_encoders_and_both_stacks_have_the_parameters_of_the_real_model(name: str) -> None:
+    model = architecture(name)
+    assert model.parameter_count == OTHERS[name]["unique_params"]
+    layers = [unit.parameter_count for unit in model.units if unit.kind is UnitKind.LAYER]
+    assert max(layers) == OTHERS[name]["largest_block_params"]
+
+
+def test_an_encoder_stands_before_its_decoder_with_a_bridge_between() -> None:
+    names = [unit.name for unit in architecture("t5_base").units]
+    assert names[:2] == ["embedding", "encoder.block.0"]
+    assert names[12:15] == ["encoder.block.11", "decoder.embedding", "decoder.block.0"]
+    assert names[-1] == "head"
+
+
+def test_dense_layers_before_those_with_experts_are_described_apart() -> None:
+    model = architecture("deepseek_v3")
+    dense = [unit.variant for unit in model.units if unit.variant is not None]
+    assert len(dense) == 3
+    assert all(layer.experts == 0 and layer.ffn == 18432 for layer in dense)
+    assert model.experts == 256
 
 
 # Counted on the meta device from public hyper-parameters.

@@ -15,9 +15,10 @@ import pytest
 from haversack_server.memory import kernel_profile
 from haversack_server.memory.architecture import Activation, Architecture
 from haversack_server.memory.attention import CORE, AttentionKind
-from haversack_server.memory.blocks import Shape, layer_tape
+from haversack_server.memory.blocks import Shape
 from haversack_server.memory.hf_families import FAMILIES
 from haversack_server.memory.kernel_profile import KernelProfile, RmsNormKernel
+from haversack_server.memory.layers import layer_tape
 from haversack_server.memory.tape import Tape, measure, saved_storages
 
 GOLDEN = Path(__file__).parents[2] / "golden"

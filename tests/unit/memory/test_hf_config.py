@@ -149,7 +149,7 @@ def test_a_number_of_thousands_of_digits_is_not_repeated_in_full() -> None:
 def test_an_unknown_family_is_named_with_the_supported_ones() -> None:
     error = refusal(LLAMA, model_type="mamba")
     assert error.field == f"{FIELD}.model_type"
-    assert "'mamba' is not supported; use one of gemma2, gpt2, llama, mistral" in str(error)
+    assert "'mamba' is not supported; use one of bert, bloom, cohere" in str(error)
 
 
 def test_a_file_without_a_family_is_refused() -> None:
@@ -235,3 +235,72 @@ def test_the_field_of_an_error_is_the_callers() -> None:
 def test_a_soft_cap_of_hundreds_of_digits_is_refused() -> None:
     error = refusal(LLAMA, model_type="gemma2", attn_logit_softcapping=10**400)
     assert error.field == f"{FIELD}.attn_logit_softcapping"
+
+
+def test_the_language_model_of_a_file_with_several_is_read_from_its_own_part() -> None:
+    nested = {"model_type": "gemma3_text", "hidden_size": 64, "num_hidden_layers": 3}
+    whole = {"model_type": "gemma3", "text_config": nested, "vision_config": {"layers": 27}}
+    result = read_hf_config(json.dumps(whole))
+    assert result.architecture.family == "gemma3_text"
+    assert result.architecture.layers == 3
+    assert result.architecture.vocab == 262208
+    assert result.ignored == ("vision_config",)
+    assert any("text_config alone is read" in sentence for sentence in result.assumptions)
+
+
+def test_a_nested_part_without_a_family_has_that_of_the_file_around_it() -> None:
+    nested = {key: value for key, value in LLAMA.items() if key != "model_type"}
+    result = read_hf_config(json.dumps({"model_type": "llava", "text_config": nested}))
+    assert result.architecture.family == "llama"
+    assert any("model_type is missing: llama" in sentence for sentence in result.assumptions)
+
+
+def test_errors_in_a_nested_part_name_its_path() -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        read_hf_config(json.dumps({"model_type": "llava", "text_config": {"hidden_size": 0}}))
+    assert caught.value.field.startswith(f"{FIELD}.text_config.")
+
+
+def test_layers_of_experts_follow_their_step_but_for_those_named_as_dense() -> None:
+    sparse = {"num_experts": 8, "moe_intermediate_size": 48, "decoder_sparse_step": 2}
+    model = read(
+        LLAMA, model_type="qwen3_moe", num_hidden_layers=6, mlp_only_layers=[3], **sparse
+    ).architecture
+    assert model.dense_layers == (0, 2, 3, 4)
+    assert model.dense_ffn == 176
+    assert model.ffn == 48
+
+
+def test_deepseek_says_that_multi_token_prediction_is_not_counted() -> None:
+    values = {**LLAMA, "model_type": "deepseek_v3", "num_nextn_predict_layers": 1}
+    result = read_hf_config(json.dumps(values))
+    assert any("multi-token prediction" in sentence for sentence in result.assumptions)
+    assert result.architecture.latent is not None
+
+
+@pytest.mark.parametrize(
+    ("switches", "kv_heads", "residual"),
+    [
+        ({}, 1, "parallel"),
+        ({"new_decoder_architecture": True, "num_kv_heads": 2}, 2, "parallel_norms"),
+        ({"multi_query": False, "parallel_attn": False}, 4, "sequential"),
+    ],
+)
+def test_falcon_has_three_generations(
+    switches: dict[str, Any], kv_heads: int, residual: str
+) -> None:
+    base = {key: LLAMA[key] for key in ("hidden_size", "num_hidden_layers", "vocab_size")}
+    model = read({"model_type": "falcon", "num_attention_heads": 4, **base}, **switches)
+    assert model.architecture.kv_heads == kv_heads
+    assert model.architecture.residual == residual
+
+
+def test_the_share_of_a_head_that_positions_turn_is_read_where_files_put_it() -> None:
+    assert read(LLAMA, model_type="gpt_neox", rotary_pct=0.5).architecture.rotary_size == 8
+    nested = read(LLAMA, model_type="phi", rope_parameters={"partial_rotary_factor": 0.25})
+    assert nested.architecture.rotary_size == 4
+
+
+def test_a_switch_that_only_one_value_is_modelled_of_is_refused_with_it() -> None:
+    error = refusal(LLAMA, model_type="stablelm", qk_layernorm=True)
+    assert "not modelled; only false is" in str(error)

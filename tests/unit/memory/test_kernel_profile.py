@@ -8,11 +8,21 @@ from haversack.errors import InvalidRequestError
 from haversack_server.memory import kernel_profile
 from haversack_server.memory.kernel_profile import KernelProfile, RmsNormKernel
 
-SURE = {"measured", "read", "derived", "assumed"}
+SURE = {"measured", "read", "derived", "fitted", "assumed"}
 
 
 def test_the_profiles_are_these() -> None:
-    assert kernel_profile.names() == ("cpu", "hf-cpu", "hf-eager", "paper-2205.05198")
+    assert kernel_profile.names() == (
+        "compile",
+        "cpu",
+        "deepspeed",
+        "hf-cpu",
+        "hf-eager",
+        "megatron-local",
+        "megatron-te",
+        "paper-2205.05198",
+        "torchtitan-eager",
+    )
 
 
 @pytest.mark.parametrize("name", kernel_profile.names())
@@ -41,25 +51,23 @@ def test_a_profile_states_only_what_differs_from_the_one_it_is_based_on() -> Non
     assert cpu.constant("logit_saved_bytes") == eager.constant("logit_saved_bytes")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "reserved_over_allocated_permille",
-        "cuda_context_bytes",
-        "communicator_bytes",
-        "workspace_bytes",
-        "margin_permille",
-    ],
-)
+@pytest.mark.parametrize("name", ["margin_low_permille", "margin_high_permille"])
 def test_what_no_measurement_stands_behind_is_called_not_calibrated(name: str) -> None:
     assert "not calibrated" in kernel_profile.load("hf-eager").constant(name).source
+
+
+@pytest.mark.parametrize("name", kernel_profile.names())
+def test_a_fitted_constant_names_the_rows_it_was_fitted_to(name: str) -> None:
+    for row in kernel_profile.load(name).constants.values():
+        if row.how_sure == "fitted":
+            assert any(word in row.source for word in ("case", "row", "table")), row.source
 
 
 def test_an_unknown_profile_is_refused_with_the_known_ones() -> None:
     with pytest.raises(InvalidRequestError) as caught:
         kernel_profile.load("../hf-eager")
     assert caught.value.field == "kernel_profile"
-    assert "use one of cpu, hf-cpu, hf-eager" in str(caught.value)
+    assert "use one of compile, cpu, deepspeed" in str(caught.value)
 
 
 def test_a_profile_is_loaded_once() -> None:

@@ -42,9 +42,9 @@ def test_there_is_one_entry_per_unit_in_order() -> None:
     assert [block.kind for block in blocks] == [unit.kind for unit in model().units]
 
 
-def test_layers_may_save_or_recompute_and_the_others_save() -> None:
+def test_layers_may_recompute_all_or_their_attention_and_the_others_save() -> None:
     for block in table(Shape(microbatch=1, seq=8)):
-        names = ["save", "recompute"] if block.kind is UnitKind.LAYER else ["save"]
+        names = ["save", "recompute", "selective"] if block.kind is UnitKind.LAYER else ["save"]
         assert [row.name for row in block.options] == names
 
 

@@ -7,6 +7,7 @@ from haversack.run import Training
 from haversack_server.memory.chain import Chain, ChainBlock, Option
 from haversack_server.memory.degrees import resolve
 from haversack_server.memory.recipe import recipe
+from haversack_server.memory.schedule.settings import ScheduleSettings
 from haversack_server.memory.states import UnitStates, rank_states
 from haversack_server.memory.timeline import Column, Place, Timeline, bases, timeline
 
@@ -22,7 +23,13 @@ HEAD = Option(name="save", retained_bytes=5, forward_peak_bytes=60, backward_pea
 COUNTS = (8, 16, 4)  # parameters of each block
 
 
-def chain(ranks: int = 1, sharding: Sharding = Sharding.ZERO_3, **settings: int) -> Chain:
+def chain(
+    ranks: int = 1,
+    sharding: Sharding = Sharding.ZERO_3,
+    *,
+    idealised: bool = False,
+    **settings: int,
+) -> Chain:
     degrees = resolve(Parallelism(world_size=ranks, sharding=sharding))
     numbers, _ = recipe(Training(), sharding)
     units = [
@@ -45,9 +52,8 @@ def chain(ranks: int = 1, sharding: Sharding = Sharding.ZERO_3, **settings: int)
         states=rank_states(units, numbers, degrees),
         recipe=numbers,
         degrees=degrees,
-        prefetch_units=settings.get("prefetch_units", 1),
         accumulation=settings.get("accumulation", 1),
-        reduce_bucket_elements=settings.get("reduce_bucket_elements", 10),
+        schedule=ScheduleSettings(prefetch_units=1, reduce_bucket_elements=10, idealised=idealised),
     )
 
 
@@ -77,9 +83,9 @@ def test_one_rank_by_hand() -> None:
     assert total(line, "step 2 forward", "forward a") == 168 + 224 + 120
 
 
-def test_four_ranks_of_zero_3_by_hand() -> None:
+def test_four_ranks_of_idealised_windows_by_hand() -> None:
     # Shards of 2, 4 and 1 parameters: 14 bytes, gradients 14, master 28, moments 56.
-    line = timeline(chain(ranks=4), [0, 0, 0])
+    line = timeline(chain(ranks=4, idealised=True), [0, 0, 0])
     states = 14 + 28 + 56
     backward_b = at(line, "step 2 backward", "backward b")
     assert backward_b[Column.GATHERED] == 16 * 2
@@ -119,18 +125,15 @@ def test_the_peak_of_a_phase_is_its_highest_moment() -> None:
 def test_bases_and_options_rebuild_every_peak(
     choice: tuple[int, ...], ranks: int, sharding: Sharding
 ) -> None:
-    """The rule of the ceilings: base + retained before + the option's peak."""
+    """The rule of the ceilings: what the option needs, and what is retained before."""
     built = chain(ranks, sharding, accumulation=2)
     base = bases(built)
     options = [block.options[index] for block, index in zip(built.blocks, choice, strict=True)]
     before = 0
     highest = base.fixed
-    for place, option in enumerate(options):
+    for place, (option, index) in enumerate(zip(options, choice, strict=True)):
         highest = max(
-            highest,
-            base.forward[place] + before + option.forward_peak_bytes,
-            base.backward[place] + before + option.backward_peak_bytes,
-            base.reduce[place] + before,
+            highest, base.forward[place][index] + before, base.backward[place][index] + before
         )
         before += option.retained_bytes
     assert timeline(built, choice).peak.allocated_bytes == highest
@@ -139,5 +142,6 @@ def test_bases_and_options_rebuild_every_peak(
 def test_reductions_are_moments_only_where_parameters_are_sharded() -> None:
     places = {moment.place for moment in timeline(chain(), [0, 0, 0]).moments}
     assert Place.REDUCE not in places
-    places = {moment.place for moment in timeline(chain(ranks=4), [0, 0, 0]).moments}
+    line = timeline(chain(ranks=4, sharding=Sharding.FSDP2), [0, 0, 0])
+    places = {moment.place for moment in line.moments}
     assert Place.REDUCE in places

@@ -40,6 +40,14 @@ def test_known_answers(
     assert answer.predicted_peak_bytes is None
 
 
+def test_the_headline_names_what_is_fixed_beside_what_is_saved() -> None:
+    assert saved((3, 2, 2), (5, 3, 3), 4).reason == "2 of 3 are saved, 4 B of 4 B"
+    fixed = saved((3, 2, 2), (5, 3, 3), 6, fixed=2).reason
+    assert fixed == (
+        "2 of 3 are saved, 4 B of 4 B, beside 2 B that are fixed under the budget of 6 B"
+    )
+
+
 def test_an_optimum_above_int64_is_an_error_and_only_then() -> None:
     with pytest.raises(InvalidRequestError, match=r"candidates\.gain.*2\^63-1"):
         saved((1, 1), (INT64_MAX, 1), 2)

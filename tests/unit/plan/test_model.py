@@ -18,18 +18,29 @@ from haversack.plan import (
     PlanWhatIf,
     Rung,
 )
-from haversack.run import Budget, BytesKind, Device, Document, DocumentFormat, Training
+from haversack.run import (
+    Attention,
+    Budget,
+    BytesKind,
+    Device,
+    Document,
+    DocumentFormat,
+    Occasion,
+    Training,
+)
 from haversack.units import GIB
 from haversack_server.estimate.answer import estimate
 from haversack_server.memory.chain import Chain, ChainBlock, Option
 from haversack_server.memory.degrees import resolve
-from haversack_server.memory.kernel_profile import load
 from haversack_server.memory.margins import peak_of
 from haversack_server.memory.recipe import recipe
+from haversack_server.memory.schedule.settings import ScheduleSettings
+from haversack_server.memory.spread import calibrated
 from haversack_server.memory.states import UnitStates, rank_states
 from haversack_server.memory.timeline import timeline
 from haversack_server.plan import ceiling
 from haversack_server.plan.answer import plan
+from haversack_server.plan.solving import Solving
 
 LLAMA_3_8B = Document(
     format=DocumentFormat.HF_CONFIG,
@@ -37,7 +48,7 @@ LLAMA_3_8B = Document(
     "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
     "vocab_size": 128256, "max_position_embeddings": 8192, "tie_word_embeddings": false}""",
 )
-SHARDED = Parallelism(world_size=8, sharding=Sharding.ZERO_3)
+SHARDED = Parallelism(world_size=8, sharding=Sharding.FSDP2)
 
 
 def planned(microbatch: int, budget: Budget | None = None, expected: bool = False) -> Plan:
@@ -91,7 +102,8 @@ def test_the_device_s_budget_is_the_largest_with_which_the_run_fits() -> None:
     left = answer.budget.allocated_bytes
     assert answer.predicted_peak_bytes is not None
     assert answer.predicted_peak_bytes <= left
-    profile, degrees = load("hf-eager"), resolve(SHARDED)
+    profile, _ = calibrated("hf-eager", "sharded parameters")
+    degrees = resolve(SHARDED)
     assert peak_of(left, profile, degrees).device.high_bytes <= 80 * GIB
     assert peak_of(left + 1, profile, degrees).device.high_bytes > 80 * GIB
     assert any("outside the allocator" in step for step in answer.budget.steps)
@@ -120,20 +132,23 @@ def test_a_plan_without_budget_or_device_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "degrees", [Parallelism(world_size=8, pp=2), Parallelism(cp=2), Parallelism(ep=2)]
+    ("degrees", "attention"),
+    [(Parallelism(world_size=8, pp=2), Attention.FLASH), (Parallelism(), Attention.UNKNOWN)],
 )
-def test_an_axis_that_is_not_modelled_gets_no_plan_and_is_named(degrees: Parallelism) -> None:
+def test_what_is_not_planned_for_gets_no_plan_and_is_named(
+    degrees: Parallelism, attention: Attention
+) -> None:
     answer = plan(
         PlanRequest(
             documents=(LLAMA_3_8B,),
-            training=Training(microbatch=1, seq=128),
+            training=Training(microbatch=1, seq=128, attention=attention),
             parallelism=degrees,
             budget=Budget(bytes=80 * GIB),
         )
     )
     assert answer.status is PlanStatus.UNSPECIFIED
     assert answer.actions == ()
-    assert "not modelled yet" in answer.reason
+    assert "not planned for yet" in answer.reason
     assert answer.not_modelled == (answer.reason,)
 
 
@@ -170,18 +185,38 @@ def chains(draw: st.DrawFn) -> Chain:
                     retained_bytes=retained,
                     forward_peak_bytes=forward,
                     backward_peak_bytes=backward,
+                    backward_points=((backward, draw(small)), (draw(small), 10**3)),
                     extra_ns=draw(small),
                 )
             )
         units.append(unit)
-        blocks.append(ChainBlock(name=unit.name, unit=unit, options=tuple(rows)))
+        blocks.append(
+            ChainBlock(
+                name=unit.name,
+                unit=unit,
+                options=tuple(rows),
+                root=draw(st.booleans()),
+                input_gradient_bytes=draw(small),
+                output_gradient_bytes=draw(small),
+                passing_input_bytes=draw(small),
+            )
+        )
     return Chain(
         blocks=tuple(blocks),
         states=rank_states(units, numbers, degrees),
         recipe=numbers,
         degrees=degrees,
         accumulation=draw(st.integers(1, 2)),
-        reduce_bucket_elements=12,
+        schedule=ScheduleSettings(
+            reduce_bucket_elements=12,
+            prefetch_units=draw(st.integers(0, 2)),
+            reshard_after_forward=draw(st.booleans()),
+            no_sync=draw(st.booleans()),
+            overlap_reduce=draw(st.booleans()),
+            max_reuse_elements=draw(st.sampled_from([0, 10**9])),
+            persistent_elements=0,
+            occasions=(Occasion.EVALUATION,),
+        ),
     )
 
 
@@ -198,7 +233,7 @@ def test_floor_and_plan_agree_with_every_choice_laid_onto_the_timeline(chain: Ch
     assert floor.peak_bytes == min(every.values()) == every[floor.choice]
     for budget in sorted(set(every.values()))[:6]:
         cheapest = min(_extra(chain, choice) for choice, peak in every.items() if peak <= budget)
-        found = ceiling.solve(table, budget, state_limit=100_000)
+        found, _ = ceiling.solve(table, budget, state_limit=100_000, solving=Solving())
         chosen = ceiling.local(table, found.options)
         assert found.proven
         assert found.extra == cheapest == _extra(chain, chosen)

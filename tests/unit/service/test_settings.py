@@ -21,8 +21,17 @@ def test_a_service_has_defaults() -> None:
     assert process.settings.warm
 
 
+def test_a_service_uses_a_cuda_device_unless_told_not_to() -> None:
+    assert from_command_line([], {}).settings.cuda
+    assert not from_command_line(["--cuda", "off"], {}).settings.cuda
+    assert not from_command_line([], {"HAVERSACK_CUDA": "off"}).settings.cuda
+    assert refused("--cuda", "on").field == "cuda"
+    assert refused(HAVERSACK_CUDA="1").field == "cuda"
+
+
 def test_a_server_in_a_callers_process_has_none_of_the_extras() -> None:
     settings = Settings()
+    assert not settings.cuda
     assert (settings.metrics_port, settings.reflection, settings.warm) == (None, False, False)
 
 

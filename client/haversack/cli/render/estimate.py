@@ -4,13 +4,14 @@ from collections.abc import Iterable
 
 from rich.text import Text
 
+from haversack.cli.render.evidence import draw_evidence
+from haversack.cli.render.measured import draw_measured
 from haversack.cli.render.moments import draw_phases, draw_timeline, draw_windows
-from haversack.cli.render.page import BAD, DIM, GOOD, STRONG, WARN, Column, Page
-from haversack.cli.render.shared import closing, figure, signed_bytes
+from haversack.cli.render.page import DIM, STRONG, Column, Page
+from haversack.cli.render.shared import VERDICTS, closing, draw_verdict, figure, signed_bytes
 from haversack.estimate import (
     Estimate,
     EstimateRequest,
-    EstimateVerdict,
     Peak,
     Term,
     TermCategory,
@@ -18,12 +19,6 @@ from haversack.estimate import (
 from haversack.run import BytesKind
 from haversack.units import format_bytes
 
-_VERDICTS = {
-    EstimateVerdict.FITS: ("FITS", GOOD),
-    EstimateVerdict.TIGHT: ("TIGHT", WARN),
-    EstimateVerdict.DOES_NOT_FIT: ("DOES NOT FIT", BAD),
-    EstimateVerdict.UNKNOWN: ("UNKNOWN", WARN),
-}
 _COLOURS = {
     TermCategory.PARAMETER: "blue",
     TermCategory.GRADIENT: "cyan",
@@ -37,7 +32,7 @@ _STAYS = "does not shrink with more GPUs"
 
 def draw_estimate(page: Page, request: EstimateRequest, answer: Estimate, verbose: bool) -> None:
     """Draw the answer to a request; ``verbose`` adds the timeline and the source of terms."""
-    _draw_verdict(page, answer)
+    draw_verdict(page, answer)
     if answer.peak is not None:
         _draw_peak(page, request, answer, answer.peak)
     _draw_terms(page, answer)
@@ -46,26 +41,14 @@ def draw_estimate(page: Page, request: EstimateRequest, answer: Estimate, verbos
     else:
         draw_phases(page, answer)
     _draw_ranks(page, answer)
+    draw_measured(page, answer)
+    draw_evidence(page, answer)
     _draw_what_ifs(page, answer)
     _draw_advice(page, answer)
     if verbose:
         _draw_sources(page, answer.terms)
         draw_timeline(page, answer)
     closing(page, answer)
-
-
-def _draw_verdict(page: Page, answer: Estimate) -> None:
-    if answer.verdict in _VERDICTS:
-        word, style = _VERDICTS[answer.verdict]
-        page.headline(word, style, answer.reason)
-    elif answer.peak is not None:
-        allocated = format_bytes(answer.peak.allocated.expected_bytes)
-        place = f"{answer.peak_moment} ({answer.peak_phase})"
-        page.headline("PEAK", STRONG, f"{allocated} allocated, at {place}; {answer.reason}")
-    else:
-        steady = format_bytes(answer.steady_bytes)
-        sentence = f"{steady} of model states on each rank, not a peak; {answer.reason}"
-        page.headline("STEADY", STRONG, sentence)
 
 
 def _draw_peak(page: Page, request: EstimateRequest, answer: Estimate, peak: Peak) -> None:
@@ -193,7 +176,7 @@ def _draw_what_ifs(page: Page, answer: Estimate) -> None:
         [
             (
                 each.name,
-                Text(*_VERDICTS.get(each.verdict, ("-", ""))),
+                Text(*VERDICTS.get(each.verdict, ("-", ""))),
                 figure(each.peak.allocated.expected_bytes if each.peak else None),
                 "-" if each.delta_bytes is None else signed_bytes(each.delta_bytes),
                 each.peak_phase,

@@ -16,6 +16,7 @@ from haversack.plan import (
     PlanRequest,
     PlanStatus,
     RecomputeCandidates,
+    SolvedBy,
 )
 from haversack.run import BlockAction, BytesKind
 from haversack.units import GIB, format_bytes, format_ns
@@ -41,9 +42,17 @@ def draw_plan(page: Page, request: PlanRequest, answer: Plan, verbose: bool) -> 
         _draw_blocks(page, answer.actions)
     if verbose and answer.budget is not None:
         page.bullets("Budget, step by step", answer.budget.steps)
+    if verbose and answer.solved_by is not None:
+        page.bullets("How it was solved", _solved(answer.solved_by))
     _draw_frontier(page, request, answer)
     rung = f"rung: {answer.rung.name.lower()}" if answer.rung else ""
     closing(page, answer, rung, f"solver: {answer.solver}")
+
+
+def _solved(by: SolvedBy) -> list[str]:
+    """Write which algorithm, cells and device it was, then each reason."""
+    cells = f", {by.cells} cells" if by.cells else ""
+    return [f"{by.algorithm}{cells}, on {by.device}", *filter(None, by.reason.split("; "))]
 
 
 def _is_independent(request: PlanRequest) -> bool:

@@ -1,13 +1,35 @@
-"""What every answer ends with: what was assumed, what was left out, what the answer stands on."""
+"""What answers share: the verdict, and at the end what was assumed, left out and stood on."""
 
-from haversack.cli.render.page import DIM, Page
-from haversack.estimate import Estimate
+from haversack.cli.render.page import BAD, DIM, GOOD, STRONG, WARN, Page
+from haversack.estimate import Estimate, EstimateVerdict
 from haversack.plan import Plan
 from haversack.units import format_bytes
+
+VERDICTS = {
+    EstimateVerdict.FITS: ("FITS", GOOD),
+    EstimateVerdict.TIGHT: ("TIGHT", WARN),
+    EstimateVerdict.DOES_NOT_FIT: ("DOES NOT FIT", BAD),
+    EstimateVerdict.UNKNOWN: ("UNKNOWN", WARN),
+}
+
+
+def draw_verdict(page: Page, answer: Estimate) -> None:
+    """Draw the verdict of an estimate, or its figure where no verdict was asked for."""
+    if answer.verdict in VERDICTS:
+        page.headline(*VERDICTS[answer.verdict], answer.reason)
+    elif answer.peak is not None:
+        allocated = format_bytes(answer.peak.allocated.expected_bytes)
+        place = f"{answer.peak_moment} ({answer.peak_phase})"
+        page.headline("PEAK", STRONG, f"{allocated} allocated, at {place}; {answer.reason}")
+    else:
+        steady = format_bytes(answer.steady_bytes)
+        sentence = f"{steady} of model states on each rank, not a peak; {answer.reason}"
+        page.headline("STEADY", STRONG, sentence)
 
 
 def closing(page: Page, answer: Estimate | Plan, *how: str) -> None:
     """Draw assumptions, gaps, and what the answer stands on; ``how`` tells of the way to it."""
+    page.bullets("Set by files", answer.settings)
     page.bullets("Assumed", answer.assumptions)
     page.bullets("Ignored", answer.ignored_inputs)
     page.bullets("Not modelled", answer.not_modelled)

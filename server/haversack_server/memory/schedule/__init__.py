@@ -1,0 +1,1 @@
+"""Sharding schedules: what each framework gathers, reduces and keeps, block by block."""

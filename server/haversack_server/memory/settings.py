@@ -1,0 +1,64 @@
+"""A run in the few settings that decide its memory: what it is compared with measured runs by.
+
+Also names its *kind*, by which the ends of its interval are chosen: kinds are settings whose errors
+differ, not cases.
+"""
+
+from haversack.run import Loss, Recompute, TrainingRun
+from haversack_server.memory.architecture import Architecture
+from haversack_server.memory.blocks import Shape
+from haversack_server.memory.degrees import Degrees
+from haversack_server.memory.evidence import Settings
+from haversack_server.memory.kernel_profile import KernelProfile
+from haversack_server.memory.spread import PLAIN
+from haversack_server.memory.traits import Head, Stack
+
+WIDE = 4  # bytes of a number for which there are no flash kernels
+
+
+def settings_of(
+    run: TrainingRun, architecture: Architecture, degrees: Degrees, shape: Shape
+) -> Settings:
+    """Write a run down as settings: numbers and words."""
+    return {
+        "family": architecture.family,
+        "layers": architecture.layers,
+        "hidden": architecture.hidden,
+        "vocabulary": architecture.vocab,
+        "experts": architecture.experts,
+        "seq": shape.seq,
+        "microbatch": shape.microbatch,
+        "bytes of a number": shape.compute_bytes,
+        "attention": str(shape.attention),
+        "recompute": (run.training.recompute or Recompute.NONE).name.lower(),
+        "tp": degrees.tp,
+        "pp": degrees.pp,
+        "chunks": run.parallelism.virtual_stages or 1,
+        "cp": degrees.cp,
+        "ep": degrees.ep,
+        "shards": degrees.dp_shard,
+        "sharding": degrees.sharding.name.lower(),
+    }
+
+
+def kind_of_run(
+    run: TrainingRun,
+    architecture: Architecture,
+    degrees: Degrees,
+    profile: KernelProfile,
+    compute_bytes: int,
+) -> str:
+    """Name the kind of a run: the first of its settings that is known to be hard, else plain."""
+    default = Loss[profile.loss.upper()]
+    decoder = architecture.stack is Stack.DECODER and architecture.head is Head.CAUSAL
+    hard = {
+        "encoder": not decoder,
+        "32-bit numbers": compute_bytes == WIDE,
+        "context parallel": degrees.cp > 1,
+        "experts": bool(architecture.experts),
+        "another loss": run.training.loss not in (Loss.UNSPECIFIED, default),
+        "selective recomputation": run.training.recompute is Recompute.SELECTIVE,
+        "pipeline": degrees.pp > 1,
+        "sharded parameters": degrees.shards_parameters,
+    }
+    return next((kind for kind, is_so in hard.items() if is_so), PLAIN)

@@ -1,0 +1,88 @@
+"""Estimate against published, measured and reported figures: every gate and case of one run.
+
+    python -m tests.bench.estimate [--json] [--only SECTION ...] [--write PAGE]
+    python -m tests.bench.estimate --fit
+
+``--fit`` writes the ends of intervals and the measured rows that ship with the package, and prints
+nothing else: the run that judges them is another. Misses are printed like everything else.
+"""
+
+import argparse
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tests.bench import (
+    estimate_bounds,
+    estimate_formulas,
+    estimate_fsdp2,
+    estimate_latency,
+    estimate_measured,
+    estimate_megatron,
+    estimate_published,
+    estimate_users,
+    machine,
+)
+from tests.bench.report import as_markdown
+from tests.bench.table import Row, shown
+
+SECTIONS: dict[str, Callable[[], Iterator[Row]]] = {
+    "zero": estimate_formulas.zero_table,
+    "paper": estimate_formulas.paper_activations,
+    "blocks": estimate_formulas.measured_blocks,
+    "live-blocks": estimate_formulas.live_blocks,
+    "parameters": estimate_formulas.parameters,
+    "optimizers": estimate_formulas.optimizer_states,
+    "fsdp2": estimate_fsdp2.tracked,
+    "claimed": estimate_megatron.claimed,
+    "unclaimed": estimate_megatron.unclaimed,
+    "others": estimate_megatron.others,
+    "reported": estimate_megatron.reported,
+    "measured": estimate_measured.peaks,
+    "torchtitan": estimate_published.torchtitan,
+    "adapters": estimate_published.adapters,
+    "bounds": estimate_bounds.bounds,
+    "negative": estimate_published.negative,
+    "users": estimate_users.users,
+    "latency": estimate_latency.latency,
+}
+INTRO = (
+    "By `python -m tests.bench.estimate --write docs/benchmarks/estimate.md`, unedited.",
+    "A case of several rows counts once, with the median of its rows. What the misses mean",
+    "stands in [estimate-notes.md](estimate-notes.md), what is claimed in",
+    "[estimate-claims.md](../estimate-claims.md).",
+)
+
+
+def figures(sections: list[str]) -> Iterator[Row]:
+    """Go through the sections one after the other."""
+    for section in sections:
+        yield from SECTIONS[section]()
+
+
+def main() -> None:
+    """Print the machine and every figure, as a table or as one JSON object."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead")
+    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=list(SECTIONS))
+    parser.add_argument("--write", type=Path, help="also write the run as a page")
+    parser.add_argument("--fit", action="store_true", help="write package data; print nothing")
+    asked = parser.parse_args()
+    if asked.fit:
+        estimate_bounds.write()
+        return
+    described = machine.describe()
+    if asked.json:
+        rows = list(figures(asked.only))
+        report = {"machine": described, "figures": [row._asdict() for row in rows]}
+        print(json.dumps(report, indent=2))
+    else:
+        print(machine.heading(described))
+        rows = shown(figures(asked.only))
+    if asked.write:
+        title = "Estimate: figures of one run"
+        asked.write.write_text(as_markdown(title, INTRO, described, rows))
+
+
+if __name__ == "__main__":
+    main()

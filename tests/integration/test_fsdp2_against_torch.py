@@ -1,0 +1,96 @@
+"""FSDP2's closed form against the real ``fully_shard`` under PyTorch's tracker, and traces."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="the real thing needs torch")
+pytest.importorskip("transformers", "5", reason="the models are those of transformers 5")
+
+from haversack import (
+    Client,
+    Document,
+    DocumentFormat,
+    EstimateQuestion,
+    EstimateRequest,
+    NotSupportedError,
+    Parallelism,
+    Sharding,
+    Training,
+    connect,
+)
+from haversack.basis import Basis
+
+ROOT = Path(__file__).parents[2]
+LIMIT_PERCENT = 1.0
+CONFIG = {
+    "model_type": "llama",
+    "hidden_size": 128,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 384,
+    "vocab_size": 500,
+    "tie_word_embeddings": False,
+}
+
+
+def test_every_mechanism_peaks_where_the_tracker_says() -> None:
+    """In a process of its own, as a trace always is."""
+    path = os.pathsep.join(str(ROOT / part) for part in ("client", "kernels", "server", "."))
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "tests.bench.fsdp2", "--quick", "--json"],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    rows = [json.loads(line) for line in ran.stdout.splitlines()]
+    assert len(rows) == 5, ran.stderr[-2000:]
+    for row in rows:
+        assert abs(row["percent"]) <= LIMIT_PERCENT, row
+        assert row["phase"] == row["expected_phase"], row
+
+
+def request(sharding: Sharding = Sharding.FSDP2, layers: int = 3) -> EstimateRequest:
+    text = json.dumps(CONFIG | {"num_hidden_layers": layers})
+    return EstimateRequest(
+        documents=(Document(format=DocumentFormat.HF_CONFIG, text=text),),
+        training=Training(microbatch=1, seq=64),
+        parallelism=Parallelism(world_size=4, sharding=sharding),
+        questions=(EstimateQuestion.TRACE,),
+    )
+
+
+@pytest.fixture
+def client() -> Client:
+    return connect()
+
+
+def test_an_estimate_is_confirmed_by_a_trace_when_asked(client: Client) -> None:
+    with client:
+        answer = client.estimate(request(), timeout=300)
+        assert answer.trace is not None
+        assert answer.trace.confirmed
+        assert answer.trace.basis is Basis.SIMULATED
+        assert [phase.name for phase in answer.trace.phases][:3] == [
+            "step 1 forward",
+            "step 1 backward",
+            "step 1 optimizer",
+        ]
+        assert any("dropout" in correction for correction in answer.trace.corrections)
+        # The corrected peak is near the closed form under the request's own kernels.
+        assert answer.peak is not None
+        corrected = max(phase.corrected_bytes for phase in answer.trace.phases)
+        expected = answer.peak.allocated.expected_bytes
+        assert abs(corrected - expected) <= LIMIT_PERCENT / 100 * expected
+
+
+def test_what_a_trace_does_not_run_is_refused_by_name(client: Client) -> None:
+    with client, pytest.raises(NotSupportedError, match="sharding ZERO_3"):
+        client.estimate(request(Sharding.ZERO_3), timeout=300)

@@ -1,0 +1,75 @@
+"""Ends of intervals from measured rows: where a kind of run takes them from, and what it says."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from haversack_server.memory import kernel_profile, spread
+from haversack_server.memory.spread import PLAIN, Spread
+
+
+def known(profile: str, kind: str, low: int, high: int) -> Spread:
+    return Spread(
+        profile=profile,
+        kind=kind,
+        low_permille=low,
+        high_permille=high,
+        own_cases=5,
+        cases=7,
+        rows=31,
+        date="2026-11-29",
+    )
+
+
+@pytest.fixture
+def _two_spreads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    found = {
+        ("megatron-te", PLAIN): known("megatron-te", PLAIN, 20, 130),
+        ("megatron-te", "experts"): known("megatron-te", "experts", 100, 200),
+    }
+    monkeypatch.setattr(spread, "spreads", lambda: found)
+    spread.calibrated.cache_clear()
+    yield
+    spread.calibrated.cache_clear()
+
+
+def ends(profile: str, kind: str) -> tuple[int, int]:
+    found, _ = spread.calibrated(profile, kind)
+    assert found.name == profile
+    return found.margin_low_permille, found.margin_high_permille
+
+
+@pytest.mark.usefixtures("_two_spreads")
+def test_a_kind_with_rows_takes_its_own_ends() -> None:
+    assert ends("megatron-te", PLAIN) == (20, 130)
+    assert ends("megatron-te", "experts") == (100, 200)
+
+
+@pytest.mark.usefixtures("_two_spreads")
+def test_a_kind_without_rows_takes_the_wider_of_plain_ends_and_the_profile_s_margin() -> None:
+    assert ends("megatron-te", "encoder") == (110, 130)
+    assert ends("deepspeed", PLAIN) == (110, 110)
+
+
+@pytest.mark.usefixtures("_two_spreads")
+def test_the_sentence_says_what_the_ends_stand_on() -> None:
+    _, sentence = spread.calibrated("megatron-te", PLAIN)
+    assert "expected - 2 % and + 13 %" in sentence
+    assert "7 measured cases, 5 of them of this kind (31 rows, 2026-11-29)" in sentence
+
+
+@pytest.mark.usefixtures("_two_spreads")
+def test_ends_without_rows_are_called_not_calibrated() -> None:
+    _, sentence = spread.calibrated("megatron-te", "encoder")
+    assert "expected - 11 % and + 13 %" in sentence
+    assert "not calibrated: no measured rows of the kind 'encoder'" in sentence
+
+
+def test_the_spreads_that_ship_are_of_known_profiles_and_have_cases() -> None:
+    for (profile, kind), found in spread.spreads().items():
+        assert profile in kernel_profile.names()
+        assert kind == found.kind
+        assert 1 <= found.own_cases <= found.cases
+        assert found.rows >= found.cases
+        assert found.low_permille >= 40
+        assert found.high_permille >= 40
