@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         Estimate,
         EstimateRequest,
         EstimateVerdict,
+        HostMemory,
         Moment,
         Peak,
         Phase,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
         WhatIfAnswer,
     )
     from haversack.evidence import Evidence
+    from haversack.finetuning import Finetuning, StoredWeights
     from haversack.parallelism import (
         BackwardPrefetch,
         ContextParallel,
@@ -181,10 +183,12 @@ __all__ = [
     "FacetSeverity",
     "FacetValue",
     "FailureReason",
+    "Finetuning",
     "FirstDifference",
     "FittingChange",
     "FrontierPoint",
     "HaversackError",
+    "HostMemory",
     "InternalError",
     "Interval",
     "InvalidRequestError",
@@ -239,6 +243,7 @@ __all__ = [
     "SolvedBy",
     "StateBytes",
     "StateDict",
+    "StoredWeights",
     "Term",
     "TermCategory",
     "Trace",
@@ -281,7 +286,7 @@ __all__ = [
 ]
 
 _MODULES = (  # the light ones first
-    "errors", "units", "basis", "parallelism", "profile", "run", "questions", "evidence",
+    "errors", "units", "basis", "parallelism", "profile", "finetuning", "run", "questions", "evidence",
     "trace", "estimate", "plan", "verify_report", "verify", "requests", "_sync", "_async",
 )  # fmt: skip
 

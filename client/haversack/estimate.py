@@ -156,6 +156,18 @@ class RankClass:
     peak_phase: str = ""
     peak_moment: str = ""
     between_steps_bytes: int = 0
+    host_bytes: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostMemory:
+    """What a run keeps in the memory of its hosts: for a rank of the fullest class, and a node."""
+
+    rank_bytes: int = 0
+    pinned_bytes: int = 0
+    ranks_per_node: int = 1
+    node_bytes: int = 0
+    terms: tuple[Term, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -222,3 +234,4 @@ class Estimate:
     calibration: Calibration | None = None
     evidence: tuple[Evidence, ...] = ()
     trace: Trace | None = None
+    host: HostMemory | None = None

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any, TypedDict
 
+from haversack.finetuning import Finetuning
 from haversack.plan import Plan
 from haversack.run import (
     Attention,
@@ -30,6 +31,7 @@ class RunOptions(TypedDict, total=False):
     ``model`` is the path of a Hugging Face config.json, its folder, or the parsed mapping.
     ``configs`` are further files, each a path, a text, a mapping or a ``Document``; ``launch`` is a
     command line. ``device`` is a name of the catalogue, with a number in front: "8xh100-80gb".
+    ``offload`` says what lives on the host: "optimizer", "all" or "none".
     """
 
     model: Model | None
@@ -52,12 +54,16 @@ class RunOptions(TypedDict, total=False):
     sequence_parallel: bool | None
     dp_replicate: int | None
     prefetch_units: int | None
+    offload: str | None
+    ranks_per_node: int | None
     seq: int | None
     target_seq: int | None
+    finetuning: Finetuning | None
     microbatch: int | None
     accumulation: int | None
     precision: Precision | str | None
     optimizer: Optimizer | str | None
+    optimizer_in_backward: bool | None
     attention: Attention | str | None
     loss: Loss | str | None
     recompute: Recompute | str | None

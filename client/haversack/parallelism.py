@@ -96,6 +96,10 @@ class Parallelism:
     max_reuse_elements: int | None = None
     persistent_elements: int | None = None
     gradient_as_bucket_view: bool | None = None
+    offload_optimizer: bool | None = None
+    offload_parameters: bool | None = None
+    pin_memory: bool | None = None
+    ranks_per_node: int | None = None
 
     def __post_init__(self) -> None:
         most = 2**24  # ranks; above any cluster, and products of degrees stay exact
@@ -115,7 +119,7 @@ class Parallelism:
         for name in ("expert_load_permille", "expert_capacity_permille"):
             path = f"parallelism.{name}"
             found += checks.optional_integer(path, getattr(self, name), least=1, most=most)
-        for name in ("layers_per_unit", "reshard_ranks"):
+        for name in ("layers_per_unit", "reshard_ranks", "ranks_per_node"):
             path = f"parallelism.{name}"
             found += checks.optional_integer(path, getattr(self, name), least=1, most=most)
         for name in ("prefetch_elements", "max_live_elements", "max_reuse_elements"):

@@ -40,6 +40,7 @@ class ProfileBlock:
     has_collectives: bool = False
     mutates_inputs: bool = False
     data_dependent: bool = False
+    fingerprint: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

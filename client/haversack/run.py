@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from haversack import checks
 from haversack.errors import Violation, check
+from haversack.finetuning import Finetuning
 from haversack.parallelism import Parallelism
 from haversack.profile import Profile
 
@@ -44,6 +45,18 @@ class Optimizer(enum.IntEnum):
     ADAMW_FOREACH = 2
     SGD = 3
     SGD_MOMENTUM = 4
+    ADAFACTOR = 5
+    ADAFACTOR_FP32 = 6
+    ADAMW_8BIT = 7
+    PAGED_ADAMW = 8
+    PAGED_ADAMW_8BIT = 9
+    LION = 10
+    LION_8BIT = 11
+    PAGED_LION = 12
+    PAGED_LION_8BIT = 13
+    MUON = 14
+    RMSPROP = 15
+    ADAGRAD = 16
 
 
 class Attention(enum.IntEnum):
@@ -178,6 +191,7 @@ class BlockAction:
 
     block: str
     option: str
+    fingerprint: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -204,6 +218,8 @@ class Training:
     optimizer_kernel: OptimizerKernel = OptimizerKernel.UNSPECIFIED
     state_dict: StateDict = StateDict.UNSPECIFIED
     target_seq: int | None = None
+    finetuning: Finetuning | None = None
+    optimizer_in_backward: bool | None = None
 
     def __post_init__(self) -> None:
         found: list[Violation] = []
@@ -214,6 +230,12 @@ class Training:
         if RecomputeModule.UNSPECIFIED in self.recompute_modules:
             known = ", ".join(each.name for each in RecomputeModule if each)
             found.append(Violation("training.recompute_modules", f"say which: one of {known}"))
+        if self.optimizer_in_backward and (self.accumulation or 1) > 1:
+            sentence = (
+                f"accumulation {self.accumulation} needs gradients that stay, and an optimizer in "
+                "backward frees them; turn one off"
+            )
+            found.append(Violation("training.optimizer_in_backward", sentence))
         if self.actions and self.recompute is not Recompute.UNSPECIFIED:
             sentence = "give recompute or actions, not both: actions name every block's option"
             found.append(Violation("training.actions", sentence))

@@ -7,7 +7,7 @@ reads.
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from haversack import checks, spelling, units
 from haversack.documents import documents_of
@@ -146,9 +146,11 @@ def _training(run: RunOptions, actions: tuple[BlockAction, ...] = ()) -> Trainin
         microbatch=_whole(run, "microbatch"),
         seq=_whole(run, "seq"),
         target_seq=_whole(run, "target_seq"),
+        finetuning=run.get("finetuning"),
         accumulation=_whole(run, "accumulation"),
         precision=spelling.named(Precision, run.get("precision"), "training.precision"),
         optimizer=spelling.named(Optimizer, run.get("optimizer"), "training.optimizer"),
+        optimizer_in_backward=_flag(run, "optimizer_in_backward", "training.optimizer_in_backward"),
         attention=spelling.named(Attention, run.get("attention"), "training.attention"),
         recompute=spelling.named(Recompute, run.get("recompute"), "training.recompute"),
         loss=spelling.named(Loss, run.get("loss"), "training.loss"),
@@ -157,6 +159,7 @@ def _training(run: RunOptions, actions: tuple[BlockAction, ...] = ()) -> Trainin
 
 
 def _parallelism(run: RunOptions) -> Parallelism:
+    moved = _offload(run)
     return Parallelism(
         world_size=_gpus(run),
         dp_replicate=_whole(run, "dp_replicate"),
@@ -166,16 +169,46 @@ def _parallelism(run: RunOptions) -> Parallelism:
         ep=_whole(run, "ep"),
         virtual_stages=_whole(run, "virtual_stages"),
         expert_tp=_whole(run, "expert_tp"),
-        sequence_parallel=_sequence_parallel(run),
+        sequence_parallel=_flag(run, "sequence_parallel", "parallelism.sequence_parallel"),
         sharding=_sharding(run),
         prefetch_units=_whole(run, "prefetch_units"),
+        offload_optimizer=moved.optimizer,
+        offload_parameters=moved.parameters,
+        ranks_per_node=_whole(run, "ranks_per_node"),
     )
 
 
-def _sequence_parallel(run: RunOptions) -> bool | None:
+class _Offload(NamedTuple):
+    """What lives on the host; None leaves it as it is."""
+
+    optimizer: bool | None = None
+    parameters: bool | None = None
+
+
+_OFFLOADS = {
+    "none": _Offload(False, False),
+    "optimizer": _Offload(True),
+    "all": _Offload(True, True),
+}
+
+
+def _offload(run: RunOptions) -> _Offload:
+    """Read the word; a variation that leaves it out changes nothing."""
+    field = "parallelism.offload_optimizer"
+    given = run.get("offload")
+    if given is None:
+        return _Offload()
+    word = spelling.text(given, field).strip().lower()
+    if word not in _OFFLOADS:
+        choices = "optimizer, all (parameters too) or none"
+        refuse(f"{checks.shortly(given)} is not what is offloaded; give {choices}", field)
+    return _OFFLOADS[word]
+
+
+def _flag(run: RunOptions, keyword: str, field: str) -> bool | None:
     """Take what is given; a variation that leaves it out changes nothing."""
-    given = run.get("sequence_parallel")
-    return None if given is None else spelling.flag(given, "parallelism.sequence_parallel")
+    given: Any = run.get(keyword)
+    return None if given is None else spelling.flag(given, field)
 
 
 def _sharding(run: RunOptions) -> Sharding:

@@ -290,6 +290,7 @@ class WorkloadInfo:
     description: str = ""
     expected_verdict: VerifyVerdict = VerifyVerdict.UNSPECIFIED
     expected_different: tuple[Facet, ...] = ()
+    schedule: VerifySchedule = VerifySchedule.UNSPECIFIED
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

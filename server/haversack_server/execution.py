@@ -26,6 +26,7 @@ from haversack_server.processes import NotStartedError, Process, start_afresh, t
 from haversack_server.verify import reports
 from haversack_server.verify.admissible import gpu_of
 from haversack_server.verify.frames import FrameError
+from haversack_server.verify.library import is_of_library
 from haversack_server.verify.records import RecordError, from_json, to_json
 from haversack_server.zygote import Zygote
 
@@ -93,10 +94,11 @@ class Executor:
         limits = self._limits_of(job, scratch)
         if job.device != "cpu":
             return await start_afresh(limits, gpu=gpu_of(job.device) or "")
+        of_library = is_of_library(job.request.workload.name)
         with contextlib.suppress(NotStartedError):
-            return await (await self._living_zygote()).fork(job.job_id, limits)
+            return await (await self._living_zygote()).fork(job.job_id, limits, of_library)
         # It may have died since the last job; a second death is not chance.
-        return await (await self._living_zygote()).fork(job.job_id, limits)
+        return await (await self._living_zygote()).fork(job.job_id, limits, of_library)
 
     async def _living_zygote(self) -> Zygote:
         async with self._starting:

@@ -26,7 +26,7 @@ from haversack_server.execution import Executor, JobLimits
 from haversack_server.job import Job
 from haversack_server.verify import reports
 from haversack_server.verify.admissible import check_admissible
-from haversack_server.verify.catalog import WORKLOADS
+from haversack_server.verify.catalog import WORKLOADS, with_own_schedule
 from haversack_server.verify.entry_points import check_prefix
 
 _log = logging.getLogger(__name__)
@@ -87,6 +87,7 @@ class JobRunner:
         Raises what says why it cannot run: InvalidRequestError, MissingExtraError,
         NotSupportedError, OverloadedError.
         """
+        request = with_own_schedule(request)
         known = self._jobs.get(request.job_id)
         if known is not None:
             return _same(known, request)

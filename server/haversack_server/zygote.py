@@ -70,8 +70,11 @@ class Zygote:
         """Whether it can fork."""
         return self.listening is not None and not self.listening.done()
 
-    async def fork(self, job: str, limits: Mapping[str, Any]) -> Process:
-        """Fork a process. Raises NotStartedError if the zygote ends before it does."""
+    async def fork(self, job: str, limits: Mapping[str, Any], of_library: bool = False) -> Process:
+        """Fork a process. Raises NotStartedError if the zygote ends before it does.
+
+        ``of_library`` has it load transformers first, once for all jobs that it forks later.
+        """
         if not self.is_alive:
             raise NotStartedError("the worker ended")
         loop = asyncio.get_running_loop()
@@ -79,7 +82,9 @@ class Zygote:
         ours, theirs = socket.socketpair()
         try:
             with theirs:
-                frame = frames.pack({"job": job, "limits": dict(limits)})
+                frame = frames.pack(
+                    {"job": job, "limits": dict(limits), "of_library": of_library}
+                )
                 socket.send_fds(self.control, [frame], [theirs.fileno()])
             return await Process.connected(await birth.pid, ours, birth.ended)
         except OSError as gone:

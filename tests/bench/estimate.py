@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.bench import (
+    estimate_adapters,
     estimate_bounds,
     estimate_formulas,
     estimate_fsdp2,
@@ -39,8 +40,9 @@ SECTIONS: dict[str, Callable[[], Iterator[Row]]] = {
     "others": estimate_megatron.others,
     "reported": estimate_megatron.reported,
     "measured": estimate_measured.peaks,
+    "phases": estimate_measured.phases,
     "torchtitan": estimate_published.torchtitan,
-    "adapters": estimate_published.adapters,
+    "adapters": estimate_adapters.adapters,
     "bounds": estimate_bounds.bounds,
     "negative": estimate_published.negative,
     "users": estimate_users.users,

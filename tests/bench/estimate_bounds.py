@@ -18,6 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+from tests.bench.estimate_adapters import adapter_runs
 from tests.bench.estimate_measured import cannot_be_said, measured
 from tests.bench.estimate_megatron import is_hidden
 from tests.bench.estimate_published import torchtitan_runs
@@ -83,7 +84,7 @@ def described(request: EstimateRequest) -> ModelRun:
 @cache
 def fitted_to() -> tuple[Answered, ...]:
     """Give the answered runs that ends are fitted to."""
-    every = (*megatron(), *measured(), *torchtitan_runs())
+    every = (*megatron(), *measured(), *torchtitan_runs(), *adapter_runs())
     return tuple(each for each in every if each.known and _may_be_fitted_to(each))
 
 
@@ -106,7 +107,8 @@ def _expected(answered: Answered) -> Interval:
     assert answered.estimate is not None
     if "value_bytes" in answered.row:
         assert answered.estimate.peak is not None
-        return answered.estimate.peak.reserved
+        whole = answered.estimate.peak
+        return whole.reserved if answered.row["quantity"] == "peak_reserved" else whole.allocated
     peak = answered.estimate.ranks[-1].peak
     assert peak is not None
     return peak.allocated
@@ -260,7 +262,7 @@ def _described(row: Mapping[str, Any]) -> tuple[str, str]:
     if "config" in row:
         return _OWN, "peak allocated"
     if "value_bytes" in row:
-        return row["source"], "peak reserved, highest rank"
+        return row["source"], row["quantity"].replace("_", " ")
     return f"NVIDIA/Megatron-LM, functional tests, {row['source']}", "peak allocated, last rank"
 
 

@@ -123,6 +123,7 @@ def optimizer_states() -> Iterator[Row]:
     for (optimizer, kernel), precision in product(OPTIMIZERS, DTYPES):
         training = Training(optimizer=optimizer, precision=precision)
         numbers, _ = recipe(training, Sharding.REPLICATED)
+        assert numbers.moments is not None  # it depends on shapes for other optimizers only
         ours = sum(prod(shape) for shape in SHAPES) * numbers.moments
         off = abs(ours - _state_bytes(kernel, DTYPES[precision]))
         what = f"{optimizer.name.lower()}, {precision.name.lower()}"

@@ -53,6 +53,8 @@ def _request(row: Mapping[str, Any]) -> EstimateRequest:
     settings = row["settings"]
     eager = settings["attention"] == "eager"
     sharded = settings["wrap"] == "fsdp2"
+    # DDP on one rank has its buckets too; a request has them from two ranks on.
+    ranks = 2 if settings["wrap"] == "ddp" else 1
     return EstimateRequest(
         documents=(Document(format=DocumentFormat.HF_CONFIG, text=json.dumps(row["config"])),),
         training=Training(
@@ -65,7 +67,7 @@ def _request(row: Mapping[str, Any]) -> EstimateRequest:
             recompute=Recompute.FULL if settings["recompute"] else Recompute.NONE,
         ),
         parallelism=Parallelism(
-            world_size=1, sharding=Sharding.FSDP2 if sharded else Sharding.UNSPECIFIED
+            world_size=ranks, sharding=Sharding.FSDP2 if sharded else Sharding.UNSPECIFIED
         ),
         device=Device(name="h200"),
         questions=(EstimateQuestion.BRIEF,),
@@ -75,7 +77,7 @@ def _request(row: Mapping[str, Any]) -> EstimateRequest:
 def cannot_be_said(row: Mapping[str, Any]) -> bool:
     """Tell whether a row has a setting that a request has no field for."""
     settings = row["settings"]
-    return settings["padding"] or not settings["outputs_held"] or settings["wrap"] == "ddp"
+    return settings["padding"] or not settings["outputs_held"]
 
 
 def peaks() -> Iterator[Row]:
@@ -96,3 +98,26 @@ def peaks() -> Iterator[Row]:
     if found:
         yield at_most(SECTION, f"peak: median of {len(found)} runs", median(found), 2.5, "%")
         yield at_most(SECTION, f"peak: worst of {len(found)} runs", max(found), 8.0, "%")
+
+
+def phases() -> Iterator[Row]:
+    """Peaks of forward (the loss is part of it), backward and optimizer, in steps 1 and 2."""
+    found: list[float] = []
+    for each in measured():
+        if not each.known or cannot_be_said(each.row) or each.row["settings"]["accumulation"] > 1:
+            continue
+        apart = {name: 100 * abs(error.share) for name, error in _phases_of(each)}
+        found += apart.values()
+        worst = max(apart, key=lambda name: apart[name])
+        yield Row(SECTION, f"phases {each.row['id']}: furthest in {worst}", apart[worst], "%")
+    yield at_most(SECTION, f"phases: median of {len(found)}", median(found), 2.5, "%")
+
+
+def _phases_of(answered: Answered) -> Iterator[tuple[str, Error]]:
+    assert answered.estimate is not None
+    ours = {phase.name: phase.peak_bytes for phase in answered.estimate.phases}
+    for step, measured_in in enumerate(answered.row["phase_peak_bytes"], start=1):
+        for name in ("forward", "backward", "optimizer"):
+            parts = ("forward", "loss") if name == "forward" else (name,)
+            expected = max(ours[f"step {step} {part}"] for part in parts)
+            yield f"step {step} {name}", Error(expected, measured_in[name])

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
+from tests.bench.estimate_measured import measured
 from tests.bench.estimate_rows import Answered, answer, megatron, peak, rows
 from tests.bench.table import Row, at_most
 
@@ -135,17 +136,15 @@ def _megatron_run(row: Mapping[str, Any]) -> tuple[int, int | None]:
     return answered.row["peak_bytes"], peak(answered).ours if answered.known else None
 
 
+def _measured_run(row: Mapping[str, Any]) -> tuple[int, int | None]:
+    answered = next(each for each in measured() if each.row["id"] == row["measured_of"])
+    found = answered.estimate.peak if answered.estimate is not None else None
+    ours = found.allocated.expected_bytes if found is not None else None
+    return answered.row["peak_bytes"], ours
+
+
 _OURS: Mapping[str, Callable[[Mapping[str, Any]], tuple[int, int | None]]] = {
     "whole model": _whole_model,
     "megatron": _megatron_run,
+    "measured": _measured_run,
 }
-
-
-def adapters() -> Iterator[Row]:
-    """Frozen and quantized parts, of torchtune, litgpt and PEFT: no request can name them yet."""
-    found = [row for name in ("torchtune", "litgpt", "peft") for row in _of_class(name)]
-    for row in found:
-        doubt = f", doubtful: {row['doubtful'][:40]}" if "doubtful" in row else ""
-        what = f"{row['id']}: measured, not answered{doubt}"
-        yield Row("adapters", what, row["value_bytes"] / GIB, "GiB")
-    yield Row("adapters", f"rows answered, of {len(found)}", 0, "rows", "within 15 %", False)

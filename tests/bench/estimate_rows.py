@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from statistics import median
 from typing import Any, NamedTuple
 
 from haversack.errors import InvalidRequestError, NotSupportedError
@@ -85,19 +84,16 @@ def megatron() -> tuple[Answered, ...]:
 
 
 def megatron_request(row: Mapping[str, Any]) -> EstimateRequest:
-    """Hand the arguments on as Megatron writes them; ranks and device are not among them."""
-    text = " ".join(_argument(name, value) for name, value in row["args"].items())
-    document = Document(format=DocumentFormat.MEGATRON_ARGUMENTS, text=text, name="run.args")
+    """Hand the arguments on as they were recorded; ranks and device are not among them."""
+    document = Document(
+        format=DocumentFormat.MEGATRON_ARGUMENTS, text=json.dumps(row["args"]), name="run.args"
+    )
     return EstimateRequest(
         documents=(document,),
         parallelism=Parallelism(world_size=row["parallelism"].get("world")),
         device=Device(name=_device(row["id"])),
         questions=(EstimateQuestion.BRIEF,),
     )
-
-
-def _argument(name: str, value: object) -> str:
-    return f"--{name}" if value is True else f"--{name} {value}"
 
 
 def _device(row_id: str) -> str:
@@ -125,8 +121,3 @@ def by_case(answers: Iterator[Answered]) -> dict[str, list[Answered]]:
     for each in answers:
         grouped.setdefault(each.case, []).append(each)
     return grouped
-
-
-def middle(values: list[float]) -> float:
-    """The one figure of a case: the median of its rows."""
-    return median(values)

@@ -1,8 +1,9 @@
-"""The closed form of FSDP2 against PyTorch's own tracker: ``python -m tests.bench.fsdp2``.
+"""The closed form of FSDP against PyTorch's own tracker: ``python -m tests.bench.fsdp2``.
 
-Every case is one model that really takes two steps under ``fully_shard`` on the fake process group
-(CPU tensors), with PyTorch's FSDPMemTracker counting. The limit: the peak at most 1 % away, and in
-the same phase. ``--quick`` runs the cases that the tests run, ``--json`` prints one object a line.
+Every case is one model that really takes two steps under ``fully_shard``, or FSDP1, on the fake
+process group (CPU tensors), with PyTorch's memory tracker counting. The limit: the peak at most 1 %
+away, and in the same phase. ``--quick`` runs the cases that the tests run, ``--json`` prints one
+object a line.
 """
 
 import argparse
@@ -13,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from haversack.estimate import Estimate, EstimateRequest
-from haversack.parallelism import Parallelism, Sharding, WrapPolicy
+from haversack.parallelism import BackwardPrefetch, Parallelism, Sharding, WrapPolicy
 from haversack.questions import EstimateQuestion
 from haversack.run import (
     Document,
@@ -127,6 +128,7 @@ def every() -> Iterator[Case]:
         yield Case(f"resharded to {fewer} of 8", LLAMA, MIXED, resharded)
     yield from _models()
     yield from _optimizers()
+    yield from _flat()
 
 
 def _models() -> Iterator[Case]:
@@ -149,6 +151,20 @@ def _optimizers() -> Iterator[Case]:
     for optimizer in (Optimizer.SGD, Optimizer.SGD_MOMENTUM):
         training = replace(BASE, optimizer=optimizer)
         yield Case(optimizer.name.lower(), LLAMA, training, RANKS)
+
+
+def _flat() -> Iterator[Case]:
+    """FSDP1 beside it: flat parameters, no copies, other prefetches."""
+    flat = replace(RANKS, sharding=Sharding.FSDP1, wrap=WrapPolicy.LAYERS)
+    for name, training in (("fp32", BASE), ("mixed", MIXED)):
+        yield Case(f"FSDP1, {name}", LLAMA, training, flat)
+    for prefetch in (BackwardPrefetch.POST, BackwardPrefetch.NONE):
+        ranks = replace(flat, backward_prefetch=prefetch)
+        yield Case(f"FSDP1, prefetch {prefetch.name.lower()}", LLAMA, MIXED, ranks)
+    kept = replace(flat, reshard_after_forward=False)
+    yield Case("FSDP1, kept after forward", LLAMA, MIXED, kept)
+    yield Case("FSDP1, blocks", LLAMA, MIXED, replace(flat, wrap=WrapPolicy.BLOCKS))
+    yield Case("FSDP1, uneven, 3 ranks", UNEVEN, MIXED, replace(flat, world_size=3))
 
 
 def run(case: Case) -> Trace:

@@ -156,8 +156,8 @@ def attentions(name: str) -> tuple[str, ...]:
 
 def variants(name: str) -> list[Architecture]:
     """Describe every layer, in order."""
-    model = architecture(name)
-    return [unit.variant or model for unit in model.units if unit.kind is UnitKind.LAYER]
+    described = architecture(name)
+    return [unit.variant or described for unit in described.units if unit.kind is UnitKind.LAYER]
 
 
 @dataclass
@@ -186,9 +186,9 @@ class Call:
 
 def calls(name: str, attention: str, dtype: torch.dtype, microbatch: int) -> list[Call]:
     """Run the whole model forward; return each layer's call, with the bytes that it saved."""
-    model = _model(name, attention, dtype)
+    real = model(name, attention, dtype)
     base: Any = importlib.import_module("transformers.modeling_layers")
-    found = [row for row in model.modules() if isinstance(row, base.GradientCheckpointingLayer)]
+    found = [row for row in real.modules() if isinstance(row, base.GradientCheckpointingLayer)]
     made: list[Call] = []
     storages: dict[int, Any] = {}
 
@@ -210,28 +210,30 @@ def calls(name: str, attention: str, dtype: torch.dtype, microbatch: int) -> lis
         layer.register_forward_pre_hook(before, with_kwargs=True)
         layer.register_forward_hook(after, with_kwargs=True)
     with saved_tensors_hooks(pack, lambda tensor: tensor):
-        model(**_inputs(name, dtype, microbatch))
+        real(**inputs(name, dtype, microbatch))
     for layer in found:
         layer._forward_hooks.clear()
         layer._forward_pre_hooks.clear()
     return made
 
 
-def _model(name: str, attention: str, dtype: torch.dtype) -> Any:
+def model(name: str, attention: str, dtype: torch.dtype) -> Any:
+    """Return a whole real model in training mode."""
     transformers: Any = importlib.import_module("transformers")
     family = CONFIGS[name]["model_type"]
     settings = transformers.AutoConfig.for_model(**CONFIGS[name])
     settings.use_cache = False
     kind = getattr(transformers, _CLASSES.get(family, "AutoModelForCausalLM"))
-    model = kind.from_config(settings, dtype=dtype, attn_implementation=attention)
-    for parameter in model.parameters():
+    made = kind.from_config(settings, dtype=dtype, attn_implementation=attention)
+    for parameter in made.parameters():
         # Some modules leave their parameters uninitialised, or in a type of their own.
         parameter.data = parameter.data.to(dtype)
         torch.nn.init.normal_(parameter, std=0.02)
-    return model.train()
+    return made.train()
 
 
-def _inputs(name: str, dtype: torch.dtype, microbatch: int) -> dict[str, Any]:
+def inputs(name: str, dtype: torch.dtype, microbatch: int) -> dict[str, Any]:
+    """Return random tokens or images, with labels."""
     if CONFIGS[name]["model_type"] == "vit":
         size = CONFIGS[name]["image_size"]
         images = torch.randn(microbatch, 3, size, size, dtype=dtype)

@@ -24,6 +24,8 @@ from haversack import (
     connect,
 )
 from haversack.basis import Basis
+from haversack_server.estimate.trace import TraceOrder
+from haversack_server.tracer import Tracer
 
 ROOT = Path(__file__).parents[2]
 LIMIT_PERCENT = 1.0
@@ -94,3 +96,18 @@ def test_an_estimate_is_confirmed_by_a_trace_when_asked(client: Client) -> None:
 def test_what_a_trace_does_not_run_is_refused_by_name(client: Client) -> None:
     with client, pytest.raises(NotSupportedError, match="sharding ZERO_3"):
         client.estimate(request(Sharding.ZERO_3), timeout=300)
+
+
+def order(config: str) -> TraceOrder:
+    return TraceOrder(config_json=config, attention="sdpa", microbatch=1, seq=8, shards=2)
+
+
+async def test_what_the_model_s_own_code_raises_is_said() -> None:
+    with pytest.raises(NotSupportedError, match=r"the trace ended with .*no_such_family"):
+        await Tracer().run(order('{"model_type": "no_such_family"}'))
+
+
+async def test_a_trace_that_is_late_is_killed() -> None:
+    tracer = Tracer(deadline_s=0.2)
+    with pytest.raises(NotSupportedError, match="was killed"):
+        await tracer.run(order(json.dumps(CONFIG)))

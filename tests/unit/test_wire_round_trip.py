@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from haversack import wire
 from haversack.errors import InvalidRequestError
 from haversack.estimate import Estimate, EstimateRequest, Peak
+from haversack.finetuning import PARTS, TARGETS, Finetuning
 from haversack.parallelism import Parallelism
 from haversack.plan import Candidates, PlanRequest, RecomputeCandidates
 from haversack.profile import OptionTable, Profile, ProfileBlock
@@ -114,6 +115,17 @@ def training(**fields: Strategy) -> Strategy:
     return built(Training, recompute_modules=st.lists(named, max_size=3).map(tuple), **fields)
 
 
+def finetunings() -> Strategy:
+    """Something trains: adapters on products that exist, or named parts."""
+    return built(
+        Finetuning,
+        rank=st.integers(1, 2**20),
+        targets=st.lists(st.sampled_from(TARGETS), max_size=3).map(tuple),
+        trained_parts=st.lists(st.sampled_from(PARTS), max_size=3).map(tuple),
+        adapter_dropout=st.none() | st.floats(0, 0.9),
+    )
+
+
 def requests(noun_class: type, subjects: list[str], **fields: Strategy) -> Strategy:
     """A request about one subject."""
     hints = typing.get_type_hints(noun_class)
@@ -166,6 +178,7 @@ SPECIAL: dict[type, Callable[[], Strategy]] = {
     Document: lambda: built(
         Document, format=st.sampled_from([each for each in DocumentFormat if each])
     ),
+    Finetuning: finetunings,
     Unit: lambda: built(Unit, parameter_count=POSITIVE),
     OptionTable: lambda: columns(OptionTable, *typing.get_type_hints(OptionTable)),
     Candidates: lambda: columns(Candidates, "size_bytes", "gain", "names"),

@@ -8,6 +8,9 @@ from haversack.cli import exits, options
 from haversack.cli.calls import connected, deadline, print_answer
 from haversack.cli.command import AnswerCommand
 
+TRACE_TIMEOUT_S = 180.0  # a trace loads torch, and takes seconds
+_USUAL = ("timeline", "advice", "min_gpus", "max_microbatch")
+
 
 @click.command(cls=AnswerCommand, short_help="Will the run fit, and what uses the memory, when?")
 @options.all_of(
@@ -18,13 +21,14 @@ from haversack.cli.command import AnswerCommand
     options.RECOMPUTE,
     options.KERNELS,
     options.BUDGET,
-    [options.WHAT_IF, options.MEASURED, options.BRIEF],
+    [options.WHAT_IF, options.MEASURED, options.BRIEF, options.TRACE],
     options.SERVER,
     options.VERBOSE,
 )
 def estimate(
     *,
     brief: bool,
+    trace: bool,
     server: str | None,
     timeout: float | None,
     as_json: bool,
@@ -43,7 +47,11 @@ def estimate(
     """
     from haversack.requests import estimate_request
 
-    request = estimate_request(**run, questions=("brief",) if brief else ())
+    questions = ("brief",) if brief else ()
+    if trace:
+        questions = (*(questions or _USUAL), "trace")
+        timeout = timeout or TRACE_TIMEOUT_S
+    request = estimate_request(**run, questions=questions)
     with connected(server) as client:
         answer = client.estimate(request, **deadline(timeout))
 

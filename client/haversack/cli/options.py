@@ -181,6 +181,21 @@ def devices(*, memory: str, prefetch: str) -> list[Decorated]:
         ),
         option(
             "Devices",
+            "--offload",
+            field="parallelism.offload_optimizer",
+            about="What lives on the host: optimizer (its state and its step; ZeRO 1 to 3), all "
+            "(parameters too; ZeRO 3, FSDP) or none. Default: none.",
+            metavar="NAME",
+        ),
+        option(
+            "Devices",
+            "--ranks-per-node",
+            field="parallelism.ranks_per_node",
+            about="Ranks that share the memory of one host. Default: 8.",
+            type=Whole(),
+        ),
+        option(
+            "Devices",
             "--prefetch-units",
             field="parallelism.prefetch_units",
             about=f"Units gathered ahead of the one that runs. Default: {prefetch}.",
@@ -240,6 +255,14 @@ TRAINING = [
         field="training.optimizer",
         about=f"Optimizer, as far as its memory goes: {_one_of(Optimizer)}. Default: adamw.",
         metavar="NAME",
+    ),
+    option(
+        "Training",
+        "--optimizer-in-backward",
+        field="training.optimizer_in_backward",
+        about="Each parameter is updated as soon as its gradient is made, which is then freed.",
+        is_flag=True,
+        default=None,
     ),
     option(
         "Training",
@@ -326,6 +349,15 @@ BRIEF = option(
     "--brief",
     field="questions",
     about="Leave out the timeline, what would help, and the searches: the fastest answer.",
+    is_flag=True,
+)
+
+TRACE = option(
+    "Answer",
+    "--trace",
+    field="questions",
+    about="Also run two steps under FSDP on the CPU, in a worker (small models, some ten seconds; "
+    "needs torch and transformers).",
     is_flag=True,
 )
 

@@ -76,7 +76,8 @@ def _request(path: str, table: dict[str, Any], run: dict[str, Any]) -> EstimateR
 
     keys = table.keys()
     if keys & _CONFIG_KEYS:
-        return estimate_request(**{**run, "model": path}, questions=("brief",))
+        given: dict[str, Any] = {**run, "model": path}
+        return estimate_request(**given, questions=("brief",))
     if keys and keys <= set(RunOptions.__annotations__):
         keywords: Any = table | _beside(Path(path).parent, table)
         return estimate_request(**keywords, questions=("brief",))

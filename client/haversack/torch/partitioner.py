@@ -33,6 +33,7 @@ from haversack.errors import (
     Violation,
     check,
 )
+from haversack.torch.random_operations import draws_random
 
 VERSIONS = ("2.9", "2.10", "2.11", "2.12", "2.13")
 """Releases of torch whose source was read; what others ask of a solver is not known."""
@@ -132,23 +133,12 @@ def refuse_random(graph: Graph) -> None:
     none at budget 0 and wherever a cheaper cut fits, and inductor's seeds are no candidates.
     """
     for node in graph.nodes:
-        if _draws(node):
+        if draws_random(node.target, node.args, node.kwargs):
             raise NotSupportedError(
                 f"{node.name} ({node.target}) draws random numbers, as dropout does; below an "
                 "activation_memory_budget of 1 PyTorch may draw others in backward, for wrong "
                 "gradients (pytorch #190758); do without it or set the budget to 1"
             )
-
-
-def _draws(node: Node) -> bool:
-    if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
-        return False
-    # Attention bears the tag whether it drops anything or not.
-    for place, argument in enumerate(node.target._schema.arguments):  # type: ignore[union-attr]
-        if argument.name == "dropout_p":
-            given = dict(enumerate(node.args)).get(place, argument.default_value)
-            return bool(node.kwargs.get("dropout_p", given))
-    return True
 
 
 @contextlib.contextmanager

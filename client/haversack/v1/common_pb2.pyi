@@ -463,6 +463,38 @@ STATE_DICT_FULL: StateDict.ValueType  # 2
 """The whole model and its optimizer state, gathered tensor by tensor and kept on rank 0."""
 Global___StateDict: _TypeAlias = StateDict  # noqa: Y015
 
+class _StoredWeights:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _StoredWeightsEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StoredWeights.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    STORED_WEIGHTS_UNSPECIFIED: _StoredWeights.ValueType  # 0
+    """The same as COMPUTE."""
+    STORED_WEIGHTS_COMPUTE: _StoredWeights.ValueType  # 1
+    """In the type that they are computed with."""
+    STORED_WEIGHTS_NF4: _StoredWeights.ValueType  # 2
+    """In 4 bits, with a constant of 32 bits for 64 weights."""
+    STORED_WEIGHTS_NF4_DOUBLE: _StoredWeights.ValueType  # 3
+    """The same with constants that are quantized again, as in QLoRA."""
+    STORED_WEIGHTS_INT8: _StoredWeights.ValueType  # 4
+    """In 8 bits, with a constant of 32 bits for each row."""
+
+class StoredWeights(_StoredWeights, metaclass=_StoredWeightsEnumTypeWrapper):
+    """How frozen weights of a layer's products are stored."""
+
+STORED_WEIGHTS_UNSPECIFIED: StoredWeights.ValueType  # 0
+"""The same as COMPUTE."""
+STORED_WEIGHTS_COMPUTE: StoredWeights.ValueType  # 1
+"""In the type that they are computed with."""
+STORED_WEIGHTS_NF4: StoredWeights.ValueType  # 2
+"""In 4 bits, with a constant of 32 bits for 64 weights."""
+STORED_WEIGHTS_NF4_DOUBLE: StoredWeights.ValueType  # 3
+"""The same with constants that are quantized again, as in QLoRA."""
+STORED_WEIGHTS_INT8: StoredWeights.ValueType  # 4
+"""In 8 bits, with a constant of 32 bits for each row."""
+Global___StoredWeights: _TypeAlias = StoredWeights  # noqa: Y015
+
 class _Sharding:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -716,6 +748,71 @@ class Interval(_message.Message):
 Global___Interval: _TypeAlias = Interval  # noqa: Y015
 
 @_typing.final
+class Finetuning(_message.Message):
+    """A run in which most weights are frozen: LoRA, QLoRA, or some parts trained alone."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RANK_FIELD_NUMBER: _builtins.int
+    TARGETS_FIELD_NUMBER: _builtins.int
+    ADAPTER_DROPOUT_FIELD_NUMBER: _builtins.int
+    ADAPTER_IN_FP32_FIELD_NUMBER: _builtins.int
+    TRAINED_PARTS_FIELD_NUMBER: _builtins.int
+    FROZEN_WEIGHTS_FIELD_NUMBER: _builtins.int
+    HEAD_QUANTIZED_FIELD_NUMBER: _builtins.int
+    rank: _builtins.int
+    """Rank of the low-rank adapters; no adapters are added if not given."""
+    adapter_dropout: _builtins.float
+    """Dropout before an adapter; 0 if not given."""
+    adapter_in_fp32: _builtins.bool
+    """Whether adapters and what they compute are in fp32, as PEFT makes them; false if not given."""
+    frozen_weights: Global___StoredWeights.ValueType
+    """How the frozen weights of layers are stored."""
+    head_quantized: _builtins.bool
+    """Whether the head's frozen weight is stored as the layers' are; false if not given."""
+    @_builtins.property
+    def targets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Products that have an adapter: query, key, value, output, gate, up, down, head; query and value if empty."""
+
+    @_builtins.property
+    def trained_parts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Parts that train as a whole: embedding, norms, head."""
+
+    def __init__(
+        self,
+        *,
+        rank: _builtins.int | None = ...,
+        targets: _abc.Iterable[_builtins.str] | None = ...,
+        adapter_dropout: _builtins.float | None = ...,
+        adapter_in_fp32: _builtins.bool | None = ...,
+        trained_parts: _abc.Iterable[_builtins.str] | None = ...,
+        frozen_weights: Global___StoredWeights.ValueType = ...,
+        head_quantized: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_adapter_dropout", b"_adapter_dropout", "_adapter_in_fp32", b"_adapter_in_fp32", "_head_quantized", b"_head_quantized", "_rank", b"_rank", "adapter_dropout", b"adapter_dropout", "adapter_in_fp32", b"adapter_in_fp32", "head_quantized", b"head_quantized", "rank", b"rank"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_adapter_dropout", b"_adapter_dropout", "_adapter_in_fp32", b"_adapter_in_fp32", "_head_quantized", b"_head_quantized", "_rank", b"_rank", "adapter_dropout", b"adapter_dropout", "adapter_in_fp32", b"adapter_in_fp32", "frozen_weights", b"frozen_weights", "head_quantized", b"head_quantized", "rank", b"rank", "targets", b"targets", "trained_parts", b"trained_parts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__adapter_dropout: _TypeAlias = _typing.Literal["adapter_dropout"]  # noqa: Y015
+    _WhichOneofArgType__adapter_dropout: _TypeAlias = _typing.Literal["_adapter_dropout", b"_adapter_dropout"]  # noqa: Y015
+    _WhichOneofReturnType__adapter_in_fp32: _TypeAlias = _typing.Literal["adapter_in_fp32"]  # noqa: Y015
+    _WhichOneofArgType__adapter_in_fp32: _TypeAlias = _typing.Literal["_adapter_in_fp32", b"_adapter_in_fp32"]  # noqa: Y015
+    _WhichOneofReturnType__head_quantized: _TypeAlias = _typing.Literal["head_quantized"]  # noqa: Y015
+    _WhichOneofArgType__head_quantized: _TypeAlias = _typing.Literal["_head_quantized", b"_head_quantized"]  # noqa: Y015
+    _WhichOneofReturnType__rank: _TypeAlias = _typing.Literal["rank"]  # noqa: Y015
+    _WhichOneofArgType__rank: _TypeAlias = _typing.Literal["_rank", b"_rank"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__adapter_dropout) -> _WhichOneofReturnType__adapter_dropout | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__adapter_in_fp32) -> _WhichOneofReturnType__adapter_in_fp32 | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__head_quantized) -> _WhichOneofReturnType__head_quantized | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__rank) -> _WhichOneofReturnType__rank | None: ...
+
+Global___Finetuning: _TypeAlias = Finetuning  # noqa: Y015
+
+@_typing.final
 class BlockAction(_message.Message):
     """The chosen way to run one block."""
 
@@ -723,19 +820,23 @@ class BlockAction(_message.Message):
 
     BLOCK_FIELD_NUMBER: _builtins.int
     OPTION_FIELD_NUMBER: _builtins.int
+    FINGERPRINT_FIELD_NUMBER: _builtins.int
     block: _builtins.str
     """Name of the block, as the answer's timeline spells it, such as "layers.7"."""
     option: _builtins.str
-    """Name of the option of its table: "save", "recompute"."""
+    """Name of the option of its table: "save", "recompute"; or a selective policy, as in "selective aten.mm.default:0,2", which saves results 0 and 2 of that operation in the block and recomputes the rest."""
+    fingerprint: _builtins.str
+    """Digest of the names, shapes and types of the block's parameters and buffers, by which a client knows the model again; empty where it is not known."""
     def __init__(
         self,
         *,
         block: _builtins.str = ...,
         option: _builtins.str = ...,
+        fingerprint: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["block", b"block", "option", b"option"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block", b"block", "fingerprint", b"fingerprint", "option", b"option"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -768,6 +869,7 @@ class Training(_message.Message):
     STATE_DICT_FIELD_NUMBER: _builtins.int
     TARGET_SEQ_FIELD_NUMBER: _builtins.int
     OPTIMIZER_IN_BACKWARD_FIELD_NUMBER: _builtins.int
+    FINETUNING_FIELD_NUMBER: _builtins.int
     microbatch: _builtins.int
     """Sequences that one forward takes on one rank; needed for activations."""
     seq: _builtins.int
@@ -816,6 +918,10 @@ class Training(_message.Message):
     def recompute_modules(self) -> _containers.RepeatedScalarFieldContainer[Global___RecomputeModule.ValueType]:
         """Parts that SELECTIVE recomputes; the core of attention if none is given."""
 
+    @_builtins.property
+    def finetuning(self) -> Global___Finetuning:
+        """What trains, where not everything does; every weight if not given."""
+
     def __init__(
         self,
         *,
@@ -840,10 +946,11 @@ class Training(_message.Message):
         state_dict: Global___StateDict.ValueType = ...,
         target_seq: _builtins.int | None = ...,
         optimizer_in_backward: _builtins.bool | None = ...,
+        finetuning: Global___Finetuning | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_accumulation", b"_accumulation", "_loss_chunks", b"_loss_chunks", "_loss_parallel", b"_loss_parallel", "_microbatch", b"_microbatch", "_no_sync", b"_no_sync", "_optimizer_in_backward", b"_optimizer_in_backward", "_recompute_layers", b"_recompute_layers", "_seq", b"_seq", "_target_seq", b"_target_seq", "accumulation", b"accumulation", "loss_chunks", b"loss_chunks", "loss_parallel", b"loss_parallel", "microbatch", b"microbatch", "no_sync", b"no_sync", "optimizer_in_backward", b"optimizer_in_backward", "recompute_layers", b"recompute_layers", "seq", b"seq", "target_seq", b"target_seq"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_accumulation", b"_accumulation", "_loss_chunks", b"_loss_chunks", "_loss_parallel", b"_loss_parallel", "_microbatch", b"_microbatch", "_no_sync", b"_no_sync", "_optimizer_in_backward", b"_optimizer_in_backward", "_recompute_layers", b"_recompute_layers", "_seq", b"_seq", "_target_seq", b"_target_seq", "accumulation", b"accumulation", "finetuning", b"finetuning", "loss_chunks", b"loss_chunks", "loss_parallel", b"loss_parallel", "microbatch", b"microbatch", "no_sync", b"no_sync", "optimizer_in_backward", b"optimizer_in_backward", "recompute_layers", b"recompute_layers", "seq", b"seq", "target_seq", b"target_seq"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_accumulation", b"_accumulation", "_loss_chunks", b"_loss_chunks", "_loss_parallel", b"_loss_parallel", "_microbatch", b"_microbatch", "_no_sync", b"_no_sync", "_optimizer_in_backward", b"_optimizer_in_backward", "_recompute_layers", b"_recompute_layers", "_seq", b"_seq", "_target_seq", b"_target_seq", "accumulation", b"accumulation", "actions", b"actions", "attention", b"attention", "loss", b"loss", "loss_chunks", b"loss_chunks", "loss_parallel", b"loss_parallel", "microbatch", b"microbatch", "no_sync", b"no_sync", "occasions", b"occasions", "optimizer", b"optimizer", "optimizer_in_backward", b"optimizer_in_backward", "optimizer_kernel", b"optimizer_kernel", "precision", b"precision", "recompute", b"recompute", "recompute_layers", b"recompute_layers", "recompute_method", b"recompute_method", "recompute_modules", b"recompute_modules", "reduce_type", b"reduce_type", "seq", b"seq", "state_dict", b"state_dict", "target_seq", b"target_seq"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_accumulation", b"_accumulation", "_loss_chunks", b"_loss_chunks", "_loss_parallel", b"_loss_parallel", "_microbatch", b"_microbatch", "_no_sync", b"_no_sync", "_optimizer_in_backward", b"_optimizer_in_backward", "_recompute_layers", b"_recompute_layers", "_seq", b"_seq", "_target_seq", b"_target_seq", "accumulation", b"accumulation", "actions", b"actions", "attention", b"attention", "finetuning", b"finetuning", "loss", b"loss", "loss_chunks", b"loss_chunks", "loss_parallel", b"loss_parallel", "microbatch", b"microbatch", "no_sync", b"no_sync", "occasions", b"occasions", "optimizer", b"optimizer", "optimizer_in_backward", b"optimizer_in_backward", "optimizer_kernel", b"optimizer_kernel", "precision", b"precision", "recompute", b"recompute", "recompute_layers", b"recompute_layers", "recompute_method", b"recompute_method", "recompute_modules", b"recompute_modules", "reduce_type", b"reduce_type", "seq", b"seq", "state_dict", b"state_dict", "target_seq", b"target_seq"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__accumulation: _TypeAlias = _typing.Literal["accumulation"]  # noqa: Y015
     _WhichOneofArgType__accumulation: _TypeAlias = _typing.Literal["_accumulation", b"_accumulation"]  # noqa: Y015
@@ -974,7 +1081,7 @@ class Parallelism(_message.Message):
     backward_prefetch: Global___BackwardPrefetch.ValueType
     """FSDP1: when the next unit is gathered in backward; PRE if not given."""
     forward_prefetch: _builtins.bool
-    """FSDP1: whether the next unit is gathered before the one that runs forward; false if not given."""
+    """FSDP1: whether the next unit is gathered before the one that runs forward; false if not given. True is not modelled."""
     limit_all_gathers: _builtins.bool
     """FSDP1: whether at most two gathers are under way; true if not given. False is not modelled."""
     overlap_reduce: _builtins.bool

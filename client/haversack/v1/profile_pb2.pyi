@@ -42,7 +42,7 @@ class Profile(_message.Message):
     format_version: _builtins.int
     """Version of this format; 1."""
     fingerprint: _builtins.str
-    """Identity of the profiled model: names of blocks and fingerprints of their operations."""
+    """Identity of the profiled model: a digest of the names of its blocks and of their fingerprints."""
     basis: _common_pb2.Basis.ValueType
     """What the figures stand on: PROFILED (fake tensors) or MEASURED (a device)."""
     device: _builtins.str
@@ -107,6 +107,7 @@ class ProfileBlock(_message.Message):
     HAS_COLLECTIVES_FIELD_NUMBER: _builtins.int
     MUTATES_INPUTS_FIELD_NUMBER: _builtins.int
     DATA_DEPENDENT_FIELD_NUMBER: _builtins.int
+    FINGERPRINT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the module."""
     table: _builtins.int
@@ -123,6 +124,8 @@ class ProfileBlock(_message.Message):
     """Whether it changes its inputs in place."""
     data_dependent: _builtins.bool
     """Whether its shapes or its path depend on data; its figures then hold for the profiled data only."""
+    fingerprint: _builtins.str
+    """Digest of the names, shapes and types of its parameters and buffers; empty for what runs between modules."""
     @_builtins.property
     def mutated_buffers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of buffers that its forward changes; recomputing it would change them twice."""
@@ -139,10 +142,11 @@ class ProfileBlock(_message.Message):
         has_collectives: _builtins.bool = ...,
         mutates_inputs: _builtins.bool = ...,
         data_dependent: _builtins.bool = ...,
+        fingerprint: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_dependent", b"data_dependent", "draws_random", b"draws_random", "gradient_bytes", b"gradient_bytes", "has_collectives", b"has_collectives", "mutated_buffers", b"mutated_buffers", "mutates_inputs", b"mutates_inputs", "name", b"name", "parameter_bytes", b"parameter_bytes", "table", b"table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_dependent", b"data_dependent", "draws_random", b"draws_random", "fingerprint", b"fingerprint", "gradient_bytes", b"gradient_bytes", "has_collectives", b"has_collectives", "mutated_buffers", b"mutated_buffers", "mutates_inputs", b"mutates_inputs", "name", b"name", "parameter_bytes", b"parameter_bytes", "table", b"table"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -161,7 +165,7 @@ class OptionTable(_message.Message):
     EXTRA_NS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def option(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Name of each option: "save", "recompute" or a policy's name."""
+        """Name of each option: "save", "recompute", or "selective" and a policy's operations, as in BlockAction."""
 
     @_builtins.property
     def retained_bytes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:

@@ -426,7 +426,9 @@ class VerifyRequest(_message.Message):
     keep_after_disconnect: _builtins.bool
     """Whether the job goes on when nobody reads its stream any more; it is cancelled otherwise."""
     schedule: Global___VerifySchedule.ValueType
-    """Order of forwards and backwards; ONE_MICROBATCH if not given."""
+    """Order of forwards and backwards. Default: the one that a built-in workload is listed with, else
+    ONE_MICROBATCH.
+    """
     threads: _builtins.int
     """Threads of the job's operators, 1 to 1024; 1 if not given, which is what makes runs repeat
     bit for bit most often.
@@ -1375,6 +1377,7 @@ class WorkloadInfo(_message.Message):
     DESCRIPTION_FIELD_NUMBER: _builtins.int
     EXPECTED_VERDICT_FIELD_NUMBER: _builtins.int
     EXPECTED_DIFFERENT_FIELD_NUMBER: _builtins.int
+    SCHEDULE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name, for VerifyRequest.workload.name."""
     category: _builtins.str
@@ -1383,6 +1386,8 @@ class WorkloadInfo(_message.Message):
     """What it does, in one sentence."""
     expected_verdict: Global___VerifyVerdict.ValueType
     """Verdict with a default request, spelt as in a report."""
+    schedule: Global___VerifySchedule.ValueType
+    """Schedule that a request without one takes."""
     @_builtins.property
     def expected_different(self) -> _containers.RepeatedScalarFieldContainer[Global___Facet.ValueType]:
         """Facets whose value is DIFFERENT with a default request."""
@@ -1395,10 +1400,11 @@ class WorkloadInfo(_message.Message):
         description: _builtins.str = ...,
         expected_verdict: Global___VerifyVerdict.ValueType = ...,
         expected_different: _abc.Iterable[Global___Facet.ValueType] | None = ...,
+        schedule: Global___VerifySchedule.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["category", b"category", "description", b"description", "expected_different", b"expected_different", "expected_verdict", b"expected_verdict", "name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["category", b"category", "description", b"description", "expected_different", b"expected_different", "expected_verdict", b"expected_verdict", "name", b"name", "schedule", b"schedule"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

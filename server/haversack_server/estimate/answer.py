@@ -63,7 +63,8 @@ def _one(request: EstimateRequest, stop: Stop, in_documents: tuple[str, ...]) ->
         )
     if request.kernel_profile:
         load(request.kernel_profile)  # an unknown name is refused for every subject
-    left_out = (*unmodelled(request, resolve(request.parallelism)), *in_documents)
+    # A model that the documents hold and that is not modelled cannot be asked for its own limits.
+    left_out = in_documents or unmodelled(request, resolve(request.parallelism))
     return _refused(request, left_out) if left_out else _ANSWERS[subject](request, stop)
 
 

@@ -96,7 +96,8 @@ def _of_parameters(stage: Stage) -> Iterator[Collective]:
     shards = _shards(degrees)
     if degrees.shards_parameters:
         # A root unit, and every unit that is not freed after its forward, is gathered once.
-        stays = not chain.schedule.reshard_after_forward
+        fsdp = degrees.sharding in (Sharding.FSDP1, Sharding.FSDP2)
+        stays = fsdp and not chain.schedule.reshard_after_forward
         passes = [1 if block.root or stays else 2 for block in chain.blocks]
         wholes = [block.unit.whole for block in chain.blocks]
         elements = sum(unit * often for unit, often in zip(wholes, passes, strict=True))
@@ -266,4 +267,4 @@ def _shards(degrees: Degrees) -> _Ring:
 
 
 def _sharding_source(sharding: Sharding) -> str:
-    return _FSDP if sharding is Sharding.FSDP2 else _ZERO
+    return _FSDP if sharding in (Sharding.FSDP1, Sharding.FSDP2) else _ZERO

@@ -77,10 +77,15 @@ class _Default:
     default: int
 
 
+# The paged ones and the variants of one kind are left to those who name them.
+_OPTIMIZERS = (
+    Optimizer.ADAMW, Optimizer.ADAMW_FOREACH, Optimizer.ADAMW_8BIT, Optimizer.ADAFACTOR,
+    Optimizer.LION, Optimizer.MUON, Optimizer.SGD_MOMENTUM, Optimizer.SGD,
+)  # fmt: skip
 _CHOICES = (
     _Default("recompute", (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL), Recompute.NONE),
     _Default("attention", (Attention.FLASH, Attention.EAGER), Attention.FLASH),
-    _Default("optimizer", tuple(each for each in Optimizer if each), Optimizer.ADAMW),
+    _Default("optimizer", _OPTIMIZERS, Optimizer.ADAMW),
     _Default("loss", (Loss.CHUNKED, Loss.FUSED_LINEAR), Loss.UNSPECIFIED),
 )
 
@@ -116,18 +121,32 @@ def _of_parallelism(request: EstimateRequest, has_experts: bool) -> Iterator[Wha
             if sharding is not degrees.sharding:
                 yield WhatIf(name=name, parallelism=Parallelism(sharding=sharding))
     yield from _of_axes(degrees, has_experts)
+    yield from _of_host(request.parallelism)
     if degrees.tp > 1 and not degrees.sequence_parallel:
         together = Parallelism(sequence_parallel=True)
         yield WhatIf(name="sequence parallel", parallelism=together)
-    if degrees.shards_parameters and request.parallelism.reshard_after_forward is not False:
+    if degrees.sharding in (Sharding.FSDP1, Sharding.FSDP2):
+        yield from _of_units(request.parallelism)
+
+
+def _of_units(parallelism: Parallelism) -> Iterator[WhatIf]:
+    """Yield when units are gathered and freed; ZeRO 3 has buckets instead."""
+    if parallelism.reshard_after_forward is not False:
         kept = Parallelism(reshard_after_forward=False)
         yield WhatIf(name="units kept after forward", parallelism=kept)
-    if degrees.shards_parameters:
-        depth = request.parallelism.prefetch_units
-        for units in {0, 1, 2} - {1 if depth is None else depth}:
-            yield WhatIf(
-                name=f"prefetch {units} units", parallelism=Parallelism(prefetch_units=units)
-            )
+    depth = parallelism.prefetch_units
+    for units in {0, 1, 2} - {1 if depth is None else depth}:
+        yield WhatIf(name=f"prefetch {units} units", parallelism=Parallelism(prefetch_units=units))
+
+
+def _of_host(parallelism: Parallelism) -> Iterator[WhatIf]:
+    """Yield what may live on the host instead."""
+    if not parallelism.offload_optimizer:
+        moved = Parallelism(offload_optimizer=True)
+        yield WhatIf(name="offload optimizer", parallelism=moved)
+    if not parallelism.offload_parameters:
+        moved = Parallelism(offload_parameters=True)
+        yield WhatIf(name="offload parameters", parallelism=moved)
 
 
 def _of_axes(degrees: Degrees, has_experts: bool) -> Iterator[WhatIf]:

@@ -5,6 +5,7 @@ from haversack.estimate import Estimate, EstimateRequest, Term, TermCategory
 from haversack.questions import EstimateQuestion
 from haversack_server.estimate.asked import asked
 from haversack_server.estimate.described import described
+from haversack_server.estimate.host import host_memory
 from haversack_server.estimate.peaks import RunPeak
 from haversack_server.estimate.questions import answered
 from haversack_server.estimate.rank_peaks import fullest, rank_peaks
@@ -57,6 +58,7 @@ def estimate_model(request: EstimateRequest, stop: Stop) -> Estimate:
         else (),
         terms=(*(term for _, term in filled), *outside),
         ranks=tuple(each.described() for each in classes),
+        host=host_memory(request, [each.ranks for each in classes]),
         evidence=() if brief else nearest(run.profile.name, run.settings),
         assumptions=run.assumptions,
         ignored_inputs=run.ignored_inputs,

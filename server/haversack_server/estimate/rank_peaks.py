@@ -31,6 +31,7 @@ class RankPeak:
             peak_phase=moment.phase,
             peak_moment=moment.name,
             between_steps_bytes=self.ranks.between_steps_bytes,
+            host_bytes=self.ranks.host_bytes,
         )
 
 

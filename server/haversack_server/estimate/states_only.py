@@ -7,10 +7,12 @@ from dataclasses import replace
 
 from haversack.basis import Basis
 from haversack.estimate import Estimate, EstimateRequest, RankClass, Term, TermCategory
+from haversack_server.estimate.host import with_host
 from haversack_server.estimate.ignored import ignored
 from haversack_server.estimate.verdict import judge_states, limit_of
 from haversack_server.memory import ledger
 from haversack_server.memory.degrees import Degrees, assumed, resolve
+from haversack_server.memory.offload import Kept, offload_of
 from haversack_server.memory.recipe import recipe
 from haversack_server.memory.states import UnitStates, rank_states, shard_evenly
 from haversack_server.memory.stopping import Stop
@@ -72,7 +74,7 @@ def estimate_parameter_count(request: EstimateRequest, stop: Stop) -> Estimate:
     numbers, assumptions = recipe(request.training, degrees.sharding)
     whole = shard_evenly(count, degrees.tp)
     unit = UnitStates(name="model", whole=whole, shard=shard_evenly(whole, degrees.shard_ranks))
-    states = rank_states([unit], numbers, degrees)
+    states = rank_states([unit], numbers, degrees, Kept(offload_of(request.parallelism, degrees)))
     sizes = {
         Column.PARAMETERS: states.parameter_bytes,
         Column.GRADIENTS: states.gradient_bytes,
@@ -81,7 +83,8 @@ def estimate_parameter_count(request: EstimateRequest, stop: Stop) -> Estimate:
     }
     words = ledger.state_terms(numbers, degrees, count)
     terms = [replace(words[column], bytes=size) for column, size in sizes.items()]
-    return _steady(request, degrees, terms, assumptions, ignored(request, RECIPE))
+    answer = _steady(request, degrees, terms, assumptions, ignored(request, RECIPE))
+    return with_host(answer, request, states.host, numbers, degrees)
 
 
 def _steady(

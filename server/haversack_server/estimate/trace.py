@@ -1,8 +1,8 @@
 """Tracing: which run a worker is asked to make, and what its figures say of the closed form.
 
-A worker builds the model of a described run and takes two steps of it under ``fully_shard`` on the
-CPU. Its kernels are the CPU's, so the closed form is compared under the profile of those kernels;
-the difference between that profile and the request's is what corrects the traced bytes. Imports no
+A worker builds the model of a described run and takes two steps of it under FSDP on the CPU. Its
+kernels are the CPU's, so the closed form is compared under the profile of those kernels; the
+difference between that profile and the request's is what corrects the traced bytes. Imports no
 torch and starts no process.
 """
 
@@ -13,13 +13,14 @@ from haversack.errors import InvalidRequestError, NotSupportedError
 from haversack.estimate import Estimate, EstimateRequest
 from haversack.parallelism import Sharding, WrapPolicy
 from haversack.questions import EstimateQuestion
-from haversack.run import Attention, Recompute, TrainingRun
+from haversack.run import Attention, Optimizer, Recompute, TrainingRun
 from haversack.trace import Trace, TracedPhase
 from haversack.units import format_bytes
 from haversack_server.estimate.answer import estimate
 from haversack_server.memory.degrees import resolve
 from haversack_server.memory.inputs.model import read_model
 from haversack_server.memory.model_run import KERNEL_PROFILE
+from haversack_server.memory.offload import offload_of
 from haversack_server.memory.recipe import recipe
 from haversack_server.memory.schedule.settings import schedule_settings
 
@@ -27,6 +28,13 @@ CPU_PROFILE = "hf-cpu"
 MOST_ELEMENTS = 100_000_000  # of the model; its states and gathered units are really allocated
 MOST_TOKENS = 16_384  # of a microbatch
 TOLERANCE_PERMILLE = 10
+_SHARDED = (Sharding.FSDP1, Sharding.FSDP2)
+_OPTIMIZERS = (
+    Optimizer.ADAMW,
+    Optimizer.ADAMW_FOREACH,
+    Optimizer.SGD,
+    Optimizer.SGD_MOMENTUM,
+)
 _PHASES = {"forward": ("forward", "loss"), "backward": ("backward",), "optimizer": ("optimizer",)}
 _CORRECTIONS = (
     "dropout keeps its mask in the activation's type on the CPU, 1 byte per element on CUDA",
@@ -41,7 +49,8 @@ _CORRECTIONS = (
 class TraceOrder:
     """One run of a worker: a model of transformers under ``fully_shard`` on the fake group.
 
-    Element sizes are in bytes; ``reduce_bytes`` may differ from ``compute_bytes``.
+    Element sizes are in bytes; ``reduce_bytes`` may differ from ``compute_bytes``. ``flat`` is
+    FSDP1, ``FullyShardedDataParallel``, whose prefetch is apart.
     """
 
     config_json: str
@@ -61,6 +70,8 @@ class TraceOrder:
     optimizer: str = "adamw"
     optimizer_kernel: str = "fused"
     recompute: bool = False
+    flat: bool = False
+    backward_prefetch: str = "pre"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,15 +116,19 @@ def trace_order(request: EstimateRequest) -> TraceOrder:
         optimizer=numbers.optimizer.name.lower(),
         optimizer_kernel=numbers.optimizer_kernel.name.lower(),
         recompute=training.recompute is Recompute.FULL,
+        flat=degrees.sharding is Sharding.FSDP1,
+        backward_prefetch=settings.backward_prefetch.name.lower(),
     )
 
 
 def _check_kind(request: TrainingRun) -> None:
     """Refuse what a trace does not run, by name."""
     degrees, training = resolve(request.parallelism), request.training
-    master = recipe(training, degrees.sharding)[0].master
+    numbers = recipe(training, degrees.sharding)[0]
+    master = numbers.master
     others = {
-        f"sharding {degrees.sharding.name}": degrees.sharding is not Sharding.FSDP2,
+        f"sharding {degrees.sharding.name}": degrees.sharding not in _SHARDED,
+        "replicas of FSDP1": degrees.sharding is Sharding.FSDP1 and degrees.dp_replicate > 1,
         "tensor, pipeline, context or expert parallelism": max(
             degrees.tp, degrees.pp, degrees.cp, degrees.ep
         )
@@ -122,13 +137,16 @@ def _check_kind(request: TrainingRun) -> None:
         "explicit actions": bool(training.actions),
         "selective recomputation": training.recompute is Recompute.SELECTIVE,
         "a master copy in the optimizer": bool(master),
+        f"the optimizer {numbers.optimizer.name}": numbers.optimizer not in _OPTIMIZERS,
+        "an optimizer in backward": bool(training.optimizer_in_backward),
+        "offload": bool(offload_of(request.parallelism, degrees)),
         "layers_per_unit": (request.parallelism.layers_per_unit or 1) > 1,
         "a subject other than one config.json": len(request.documents) != 1,
     }
     found = [what for what, is_used in others.items() if is_used]
     if found:
         raise NotSupportedError(
-            f"questions: a trace runs FSDP2 of one config.json alone, without {found[0]}; leave "
+            f"questions: a trace runs FSDP2 or FSDP1 of one config.json, without {found[0]}; leave "
             "out TRACE, or that"
         )
 
@@ -199,14 +217,16 @@ def _closed_form(request: EstimateRequest, profile: str) -> dict[str, int]:
 def _corrections(peak: TracedPhase) -> tuple[str, ...]:
     moved = peak.corrected_bytes - peak.traced_bytes
     sign = "-" if moved < 0 else "+"
-    words = f"kernels of the profile instead of the CPU's: {sign}{format_bytes(abs(moved))}"
-    return (f"{words} at the peak", *_CORRECTIONS)
+    words = f"kernels and workspaces of the profile instead of the CPU's: {sign}"
+    return (f"{words}{format_bytes(abs(moved))} at the peak", *_CORRECTIONS)
 
 
 def _method(request: EstimateRequest, found: TraceFound) -> str:
     degrees = resolve(request.parallelism)
+    flat = degrees.sharding is Sharding.FSDP1
+    what = "FullyShardedDataParallel" if flat else "fully_shard"
     return (
-        f"two steps of fully_shard on rank 0 of {degrees.world_size} (fake process group, CPU "
-        f"tensors) under PyTorch's FSDPMemTracker, {found.versions}; inputs and buffers of the "
+        f"two steps of {what} on rank 0 of {degrees.world_size} (fake process group, CPU tensors) "
+        f"under PyTorch's memory tracker, {found.versions}; inputs and buffers of the "
         "model are counted, the allocator and other ranks are not"
     )

@@ -10,11 +10,13 @@ from haversack.basis import Basis
 from haversack.estimate import Estimate, EstimateRequest, Moment, Phase, RankClass
 from haversack.questions import EstimateQuestion
 from haversack_server.estimate.asked import asked
+from haversack_server.estimate.host import with_host
 from haversack_server.estimate.ignored import ignored
 from haversack_server.estimate.verdict import judge_states, limit_of
 from haversack_server.memory import ledger
 from haversack_server.memory.chain import Chain, ChainBlock, Option
 from haversack_server.memory.degrees import Degrees, assumed, resolve
+from haversack_server.memory.offload import Kept, offload_of
 from haversack_server.memory.recipe import Recipe, recipe
 from haversack_server.memory.schedule.assumptions import step_assumptions
 from haversack_server.memory.schedule.settings import schedule_settings
@@ -44,7 +46,7 @@ def estimate_units(request: EstimateRequest, stop: Stop) -> Estimate:
     filled = ledger.fill(words, line)
     judgement = judge_states(line.peak.allocated_bytes, limit_of(request))
     ahead = f"units gathered ahead of the one that runs: {chain.schedule.prefetch_units}"
-    return Estimate(
+    answer = Estimate(
         verdict=judgement.verdict,
         reason_code=judgement.reason_code,
         reason=judgement.reason,
@@ -73,6 +75,7 @@ def estimate_units(request: EstimateRequest, stop: Stop) -> Estimate:
         model_version=MODEL_VERSION,
         basis=Basis.ANALYTIC,
     )
+    return with_host(answer, request, chain.states.host, numbers, degrees)
 
 
 def _chain(request: EstimateRequest, numbers: Recipe, degrees: Degrees) -> Chain:
@@ -85,9 +88,11 @@ def _chain(request: EstimateRequest, numbers: Recipe, degrees: Degrees) -> Chain
         name = unit.name or f"units[{index}]"
         units.append(UnitStates(name=name, whole=gathered, shard=shard))
     settings = schedule_settings(request.parallelism, request.training)
+    kept = Kept(offload_of(request.parallelism, degrees))
     return Chain(
         blocks=tuple(ChainBlock(name=unit.name, unit=unit, options=(_NOTHING,)) for unit in units),
-        states=rank_states(units, numbers, degrees),
+        states=rank_states(units, numbers, degrees, kept),
+        offload=kept.offload,
         recipe=numbers,
         degrees=degrees,
         accumulation=request.training.accumulation or 1,

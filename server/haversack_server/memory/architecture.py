@@ -9,6 +9,7 @@ from enum import StrEnum
 from math import prod
 
 from haversack_server.memory.traits import (
+    PLAIN_ROUTING,
     Activation,
     Head,
     Latent,
@@ -21,7 +22,6 @@ from haversack_server.memory.traits import (
     Stack,
 )
 from haversack_server.memory.tuning import Tuning
-
 
 __all__ = ["Activation", "Architecture", "Norm", "Parameter", "Unit", "UnitKind"]
 
@@ -92,12 +92,14 @@ class Architecture:
     """Sizes and traits of a model; ``units`` follow from them, in execution order.
 
     ``experts`` is 0 for a dense model; ``dense_layers`` of one with experts have none, and a
-    feed-forward size of ``dense_ffn``. ``plain_layers`` do not turn queries and keys. Dropout rates are probabilities; ``ffn_dropout`` is that
+    feed-forward size of ``dense_ffn``. ``plain_layers`` do not turn queries and keys. Dropout
+    rates are probabilities; ``ffn_dropout`` is that
     within the feed-forward part. ``sliding_window`` and the two soft caps are None where the model
     has none; ``attention_masks`` counts the masks that its forward makes where the attention kernel
     needs any. ``branches_held``, ``norms_held`` and ``parts_held`` say that Python variables of a
-    layer name its branches' results, its first norm's, or turned parts of queries and keys to the end;
-    ``undropped_held`` that what dropout takes is named until its result is added. ``encoder_layers`` is 0 but for an encoder with a decoder, whose ``layers`` counts
+    layer name its branches' results, its first norm's, or turned parts of queries and keys to the
+    end; ``undropped_held`` that what dropout takes is named until its result is added.
+    ``encoder_layers`` is 0 but for an encoder with a decoder, whose ``layers`` counts
     the decoder's. ``labels`` and the three sizes of images are those of a classifier of images.
     ``tuning`` is None where every parameter trains.
     """
@@ -131,7 +133,7 @@ class Architecture:
     head: Head = Head.CAUSAL
     stack: Stack = Stack.DECODER
     latent: Latent | None = None
-    routing: Routing = Routing()
+    routing: Routing = PLAIN_ROUTING
     gated: bool = True
     fused_gate: bool = False
     learned_positions: bool = False

@@ -27,6 +27,7 @@ _BUCKET_STEPS = 6
 
 __all__ = ["CORE", "AttentionKind", "Heads", "Inputs", "attention", "needs_mask"]
 
+
 def attention(
     tape: TapeBuilder, model: Architecture, profile: KernelProfile, heads: Heads, given: Inputs
 ) -> tuple[str, tuple[str, ...]]:

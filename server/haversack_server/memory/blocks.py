@@ -188,7 +188,8 @@ def _logits_and_loss(
 
 
 def _loss_of(model: Architecture, profile: KernelProfile, shape: Shape) -> Loss:
-    """Only causal models of a framework have its own loss; the others call cross-entropy plainly."""
+    """Only causal models of a framework have its own loss; the others call cross-entropy
+    plainly."""
     plain = Loss.UNSPECIFIED if model.head is Head.CAUSAL else Loss.PLAIN
     return kind_of(profile, shape.loss or plain)
 

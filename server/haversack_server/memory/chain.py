@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from haversack_server.memory.degrees import Degrees
 from haversack_server.memory.moments import Part
+from haversack_server.memory.offload import NOTHING, Kept, Offload
 from haversack_server.memory.pipeline import Pipeline
 from haversack_server.memory.recipe import Recipe
 from haversack_server.memory.schedule.settings import ScheduleSettings
@@ -106,6 +107,17 @@ class Chain:
     batch_bytes: int = 0
     gradients_stand: bool = False
     pipeline: Pipeline = field(default_factory=Pipeline)
+    offload: Offload = NOTHING
+
+    @property
+    def kept(self) -> Kept:
+        """Where model states stay, and for how long."""
+        return Kept(self.offload, self.schedule.updates_in_backward)
+
+    @property
+    def keeps_gradients(self) -> bool:
+        """Whether gradients stay on the device until the optimizer's step."""
+        return not (self.offload.gradients or self.schedule.updates_in_backward)
 
     def choice(self, names: Sequence[str]) -> tuple[int, ...]:
         """Turn one option name per block into indices; the names exist."""

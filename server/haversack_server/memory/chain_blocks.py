@@ -39,7 +39,7 @@ class BlockMaker:
         self, table: Sequence[BlockOptions], units: Sequence[UnitStates], tied: bool
     ) -> tuple[ChainBlock, ...]:
         """Join each unit's options and states."""
-        weight = units[0].parameters[0][0] if tied else 0
+        weight = units[0].parameters[0][0] if tied and units[0].parameters else 0
         moved = self._moved_outputs(table)
         made: list[ChainBlock] = []
         layers = 0

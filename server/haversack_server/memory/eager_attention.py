@@ -1,7 +1,7 @@
 """Attention run as separate kernels: eager attention, and SDPA where no fused kernel takes it.
 
-Scores, mask, softmax, dropout and their product with the values are each a kernel of its own, so the
-scores are kept. Measured (torch 2.13.0 CPU, transformers 5.24).
+Scores, mask, softmax, dropout and their product with the values are each a kernel of its own, so
+the scores are kept. Measured (torch 2.13.0 CPU, transformers 5.24).
 """
 
 from haversack_server.memory import parts
@@ -127,9 +127,7 @@ def _softmax_with_sinks(tape: TapeBuilder, heads: Heads, scores: str) -> str:
         below = tape.apply("less the largest", [joined, largest], size)
         frame += [scores, below]
         wide = tape.apply("softmax", [below], size, saves_result=True)
-        return tape.view(
-            "probabilities", wide, heads.scores * tape.itemsize, copies_gradient=True
-        )
+        return tape.view("probabilities", wide, heads.scores * tape.itemsize, copies_gradient=True)
 
 
 def in_parts(
@@ -170,9 +168,9 @@ def in_parts(
         )
         if model.attention_dropout:
             each = profile.dropout_mask_bytes or parts.FLOAT_BYTES
-            mask = tape.storage("dropout mask", heads.scores * each, 0)
+            noise = tape.storage("dropout mask", heads.scores * each, 0)
             dropped = tape.storage("dropped", size)
-            tape.add("dropout", [chances], [dropped, mask], [mask])
+            tape.add("dropout", [chances], [dropped, noise], [noise])
             chances = dropped
         wide = tape.storage("attention", heads.rows * heads.width * parts.FLOAT_BYTES)
         tape.add("attention", [chances, value], [wide], [chances, value], flops=flops)

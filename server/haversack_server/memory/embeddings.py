@@ -1,6 +1,7 @@
 """What stands before the layers, as tapes: embeddings, and what a model makes once for all layers.
 
-Between an encoder and its decoder stands a bridge: the encoder's last norm, whose output every layer
+Between an encoder and its decoder stands a bridge: the encoder's last norm, whose output every
+layer
 of the decoder attends to, and the decoder's embedding. Parameters and their gradients are not here.
 """
 
@@ -28,7 +29,8 @@ def embedding_tape(model: Architecture, profile: KernelProfile, shape: Shape) ->
 
 
 def bridge_tape(model: Architecture, profile: KernelProfile, shape: Shape) -> Tape:
-    """The encoder's last norm, which is kept for the decoder's layers, and the decoder's embedding."""
+    """The encoder's last norm, which is kept for the decoder's layers, and the decoder's
+    embedding."""
     encoded = shape.stream_rows * model.hidden * shape.compute_bytes
     shape = shape.of(Stack.CROSS)
     tape = TapeBuilder("bridge", shape.compute_bytes, encoded, model.tuning)
@@ -104,6 +106,8 @@ def _shared(tape: TapeBuilder, model: Architecture, profile: KernelProfile, shap
     """
     sizes = {"position ids": shape.seq * parts.INDEX_BYTES}
     sizes["rotary tables"] = _table_bytes(model, shape)
+    if model.alibi:
+        sizes["slopes"] = model.heads * shape.rows * shape.compute_bytes
     if model.position_bias:
         sizes["bias of positions"] = model.heads * shape.seq * shape.seq * shape.compute_bytes
     sizes["masks"] = model.attention_masks * _mask_bytes(model, profile, shape)
@@ -137,5 +141,3 @@ def _mask_bytes(model: Architecture, profile: KernelProfile, shape: Shape) -> in
         return scores * shape.compute_bytes if profile.eager_mask is EagerMask.ADDITIVE else 0
     masked = shape.attention is AttentionKind.SDPA and needs_mask(model, shape.seq)
     return scores if masked else 0
-
-

@@ -2,7 +2,8 @@
 
 Sorted by expert, ``rows * experts_per_token`` rows go through one grouped product each way, so the
 same bytes are kept however the routing falls. As in Hugging Face transformers' default for a device
-that has grouped products; measured (torch 2.13.0 CPU, transformers 5.24). The loop over experts that
+that has grouped products; measured (torch 2.13.0 CPU, transformers 5.24). The loop over experts
+that
 runs elsewhere keeps the same rows. Experts are split by tensor parallelism along their feed-forward
 size; rows that travel to experts on other ranks are in ``experts_parallel``.
 """
@@ -56,7 +57,8 @@ def _chosen(
     dispatched: Dispatch | None,
     outer: list[str],
 ) -> str:
-    """Sort rows by expert, run them, weigh and add them up; ``outer`` names the router's results."""
+    """Sort rows by expert, run them, weigh and add them up; ``outer`` names the router's
+    results."""
     sent = rows * model.experts_per_token
     arriving = dispatched.arriving if dispatched else sent
     with tape.frame() as frame:
@@ -83,7 +85,8 @@ def _chosen(
 def _biased(
     tape: TapeBuilder, model: Architecture, source: str, numbers: str, width: int, frame: list[str]
 ) -> str:
-    """Add each row's expert's bias in place; gathered by numbers that are kept, alive to the end."""
+    """Add each row's expert's bias in place; gathered by numbers that are kept, alive to the
+    end."""
     if model.routing.router is not Router.CHOSEN:
         return source
     sent = tape.size(numbers) // parts.INDEX_BYTES
@@ -139,7 +142,8 @@ def _gated(tape: TapeBuilder, model: Architecture, source: str, shared: str, row
 
 
 def _all_experts(tape: TapeBuilder, model: Architecture, source: str, rows: int, ffn: int) -> str:
-    """Llama 4: every expert runs every token, scaled by a score that is 0 where it was not chosen."""
+    """Llama 4: every expert runs every token, scaled by a score that is 0 where it was not
+    chosen."""
     sent, size = rows * model.experts, rows * model.experts * model.hidden * tape.itemsize
     with tape.frame() as frame:
         scores = route(tape, model, source, rows, frame)

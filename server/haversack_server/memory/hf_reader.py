@@ -1,7 +1,7 @@
 """Takes our nouns out of a configuration's keys; collects what is wrong, missing or left over.
 
-A noun of a family has spellings and perhaps a default; a key that only some families have is read by
-its own name. Knows how values are checked and nothing of what they are for.
+A noun of a family has spellings and perhaps a default; a key that only some families have is read
+by its own name. Knows how values are checked and nothing of what they are for.
 """
 
 import sys
@@ -153,12 +153,10 @@ class Reader:
 
     def check_switches(self) -> None:
         """Refuse switches whose other value changes what is kept or which weights there are."""
-        for key, only in (ONLY_VALUES | self.family.only).items():
+        for key, only in {**ONLY_VALUES, **self.family.only}.items():
             value = self.values.get(key)
             if value is not None and value != only:
-                self.refuse(
-                    key, f"is {shown(value)}, which is not modelled; only {_json(only)} is"
-                )
+                self.refuse(key, f"is {shown(value)}, which is not modelled; only {_json(only)} is")
             if key in self.family.only:
                 self.read.add(key)
         if self.values.get("quantization_config") is not None:

@@ -10,6 +10,8 @@ from haversack.estimate import Term, TermCategory
 from haversack.parallelism import PipelineSchedule
 from haversack_server.memory.chain import Chain
 from haversack_server.memory.degrees import Degrees
+from haversack_server.memory.optimizers.kinds import KINDS
+from haversack_server.memory.optimizers.words import moments_formula
 from haversack_server.memory.recipe import Recipe
 from haversack_server.memory.timeline import Column, Timeline
 
@@ -69,14 +71,16 @@ def state_terms(recipe: Recipe, degrees: Degrees, elements: int) -> dict[Column,
     inputs = (f"parameters = {elements}", f"bytes per parameter = {recipe.formula}")
     split = degrees.splits_of_weights
 
-    def term(name: str, category: TermCategory, formula: str, sharded: bool) -> Term:
+    def term(
+        name: str, category: TermCategory, formula: str, sharded: bool, source: str = recipe.source
+    ) -> Term:
         shard = (degrees.shard_axis,) if sharded and degrees.shard_ranks > 1 else ()
         return Term(
             name=name,
             category=category,
             formula=formula,
             inputs=inputs,
-            source=recipe.source,
+            source=source,
             scales_with=("parameters",),
             sharded_over=shard + split,
         )
@@ -104,8 +108,9 @@ def state_terms(recipe: Recipe, degrees: Degrees, elements: int) -> dict[Column,
         Column.MOMENTS: term(
             NAMES[Column.MOMENTS],
             optimizer,
-            f"parameters of the rank x {recipe.moments} bytes, from the first optimizer step on",
+            moments_formula(recipe),
             degrees.shards_optimizer,
+            KINDS[recipe.optimizer].source,
         ),
         Column.TEMPORARIES: term(
             NAMES[Column.TEMPORARIES],

@@ -4,7 +4,7 @@ The one place where defaults are filled in; each becomes an assumption of the an
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from haversack.run import Device, Training, TrainingRun
@@ -16,8 +16,10 @@ from haversack_server.memory.choices import choose, saves_all, unused_settings
 from haversack_server.memory.degrees import Degrees, assumed, resolve
 from haversack_server.memory.embeddings import shared_bytes
 from haversack_server.memory.evidence import Settings
+from haversack_server.memory.finetuned import finetuned, numbers_of, with_wide_adapters
 from haversack_server.memory.inputs.model import read_model
 from haversack_server.memory.kernel_profile import KernelProfile, load
+from haversack_server.memory.offload import Kept, offload_of
 from haversack_server.memory.options import BlockOptions, option_table, work_ns
 from haversack_server.memory.ranks import RankLine, rank_lines
 from haversack_server.memory.recipe import Recipe, recipe
@@ -26,7 +28,7 @@ from haversack_server.memory.schedule.assumptions import schedule_assumptions, s
 from haversack_server.memory.schedule.settings import schedule_settings
 from haversack_server.memory.segments import segmented
 from haversack_server.memory.settings import kind_of_run, settings_of
-from haversack_server.memory.shapes import shape_of
+from haversack_server.memory.shapes import shape_of, with_own_length
 from haversack_server.memory.spread import calibrated
 from haversack_server.memory.stages import (
     Boundary,
@@ -85,15 +87,22 @@ def model_run(run: TrainingRun, *, chosen_only: bool = False) -> ModelRun:
     If ``chosen_only``, blocks may lack the options that the run does not choose.
     """
     read = read_model(run)
+    run = with_own_length(run, read.architecture)
     profile = load(run.kernel_profile or KERNEL_PROFILE)
     degrees = resolve(run.parallelism)
-    numbers, recipe_assumptions = recipe(run.training, degrees.sharding)
+    training, type_assumptions = numbers_of(run.training)
+    numbers, recipe_assumptions = recipe(training, degrees.sharding)
+    numbers = with_wide_adapters(numbers, training)
+    tuned_model, tuning_assumptions = finetuned(read.architecture, training, numbers.compute)
+    read = replace(read, architecture=tuned_model)
     shape, shape_assumptions = shape_of(run, degrees, numbers.compute)
     save_only = chosen_only and saves_all(run.training)
     table = option_table(read.architecture, profile, shape, save_only=save_only)
     rates, rate_assumptions = _rates(run.device)
     tied = read.architecture.tied and degrees.pp == 1
-    units, states = _states(Same(read.architecture.units), degrees, numbers)
+    settings = schedule_settings(run.parallelism, run.training)
+    kept = Kept(offload_of(run.parallelism, degrees), settings.updates_in_backward)
+    units, states = _states(Same(read.architecture.units), degrees, numbers, kept)
     accumulation = run.training.accumulation or 1
     maker = BlockMaker(run.parallelism, rates, accumulation, numbers.compute)
     chain = Chain(
@@ -102,11 +111,12 @@ def model_run(run: TrainingRun, *, chosen_only: bool = False) -> ModelRun:
         recipe=numbers,
         degrees=degrees,
         accumulation=accumulation,
-        schedule=schedule_settings(run.parallelism, run.training),
+        schedule=settings,
         step_ns=_step_ns(table, rates) * accumulation,
         workspace_bytes=workspace_bytes(profile, run.device),
         batch_bytes=batch_bytes(profile, shape),
         gradients_stand=profile.gradients_persist or numbers.main_gradients,
+        offload=kept.offload,
     )
     shared = shared_bytes(read.architecture, profile, shape)
     ends = Boundary(stream_bytes=table[-1].input_bytes, shared_bytes=shared)
@@ -116,7 +126,9 @@ def model_run(run: TrainingRun, *, chosen_only: bool = False) -> ModelRun:
     assumptions = (
         *assumed(run.parallelism, degrees),
         *step_assumptions(run, degrees),
+        *type_assumptions,
         *recipe_assumptions,
+        *tuning_assumptions,
         *shape_assumptions,
         *division_assumptions,
         *_kernel_assumptions(run, profile, ends_from),
@@ -149,12 +161,12 @@ def _stages(
 
 @lru_cache(maxsize=256)
 def _states(
-    of_model: Same[tuple[Unit, ...]], degrees: Degrees, numbers: Recipe
+    of_model: Same[tuple[Unit, ...]], degrees: Degrees, numbers: Recipe, kept: Kept
 ) -> tuple[tuple[UnitStates, ...], RankStates]:
     """Count the states of a model once for all runs that divide it alike."""
     units = of_model.value if degrees.pp == 1 else untied(of_model.value)
     counted = architecture_units(units, degrees)
-    return counted, rank_states(counted, numbers, degrees)
+    return counted, rank_states(counted, numbers, degrees, kept)
 
 
 def _rates(device: Device) -> tuple[Rates, tuple[str, ...]]:

@@ -105,7 +105,10 @@ def _layer(tape: TapeBuilder, given: _Rows) -> str:
         weight = _wide_weight(tape, given.weight)
         frame += [mean, variance, scaled]
         product = tape.apply(
-            "norm in fp32", [scaled], size, _with_weight(tape, scaled, weight),
+            "norm in fp32",
+            [scaled],
+            size,
+            _with_weight(tape, scaled, weight),
             backward_scratch_bytes=size,
         )
         return cast(tape, product, tape.size(given.source))

@@ -48,8 +48,12 @@ def _gelu_bloom(tape: TapeBuilder, source: str, size: int) -> str:
     """A function of its own, which keeps its input and works the derivative out in Python."""
     result = tape.storage("gelu", size)
     tape.add(
-        "gelu", [source], [result], [source],
-        forward_scratch_bytes=3 * size, backward_scratch_bytes=4 * size,
+        "gelu",
+        [source],
+        [result],
+        [source],
+        forward_scratch_bytes=3 * size,
+        backward_scratch_bytes=4 * size,
     )
     return result
 

@@ -1,4 +1,5 @@
-"""Queries, keys and values as tape operations: from a layer's normalised input to the attention core.
+"""Queries, keys and values as tape operations: from a layer's normalised input to the attention
+core.
 
 Separate products, or parts of one: a part is a view, so what keeps it keeps all of the product.
 Measured (torch 2.13.0 CPU, transformers 5.24). Sizes are those of one rank.
@@ -132,7 +133,12 @@ def _plain_norm(tape: TapeBuilder, model: Architecture, source: str) -> str:
 
 
 def _per_head(
-    tape: TapeBuilder, model: Architecture, profile: KernelProfile, source: str, rows: int, count: int
+    tape: TapeBuilder,
+    model: Architecture,
+    profile: KernelProfile,
+    source: str,
+    rows: int,
+    count: int,
 ) -> str:
     """View a projection per head, normalised per head or as a whole where the family does so."""
     kind, size = model.query_key_norm, model.head_dim
@@ -158,10 +164,11 @@ def _joined(tape: TapeBuilder, model: Architecture, heads: Heads, given: Inputs)
         return Projected(query, key, value)
     if model.alibi:
         # Laid out for products over all heads of all sequences, in copies if there are several.
-        made = (query, key, value)
         if heads.microbatch > 1:
-            made = tuple(tape.passing("copy", [name], tape.size(name)) for name in made)
-        return Projected(*made, held=(joined,))
+            query, key, value = (
+                tape.passing("copy", [name], tape.size(name)) for name in (query, key, value)
+            )
+        return Projected(query, key, value, held=(joined,))
     with tape.frame() as frame:
         frame.append(joined)
         key, value = _per_group(tape, model, heads, key, value)
@@ -178,7 +185,9 @@ def _per_group(
     if model.projection is Projection.INDEXED:
         index = tape.storage("indices", 2 * INDEX_BYTES, 0)
         tape.add("indices", [], [index])
-        made = [tape.apply("taken by index", [name], tape.size(name), [index]) for name in (key, value)]
+        made = [
+            tape.apply("taken by index", [name], tape.size(name), [index]) for name in (key, value)
+        ]
         return made[0], made[1]
     if model.projection is Projection.GROUPS:
         index = tape.storage("indices", 2 * INDEX_BYTES, 0)

@@ -62,6 +62,11 @@ class RankLine:
         return states.steady_bytes - freed + parked + self.chain.workspace_bytes
 
     @property
+    def host_bytes(self) -> int:
+        """Bytes that each of them keeps on the host, or may have paged out to it."""
+        return self.chain.states.host.total_bytes
+
+    @property
     def _ranks_of_a_stage(self) -> int:
         return self.chain.degrees.world_size // self.chain.pipeline.stages
 

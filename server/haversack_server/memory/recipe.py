@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from haversack.errors import InvalidRequestError
 from haversack.parallelism import Sharding
 from haversack.run import NumberType, Optimizer, OptimizerKernel, Precision, Training
+from haversack_server.memory.optimizers.kinds import KINDS, Form, kernel_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,15 +17,17 @@ class Recipe:
     """Bytes for each parameter, by what they are for.
 
     ``master`` is the fp32 copy that mixed precision keeps from the start; ``moments`` appear in the
-    first optimizer step. ``compute`` is a number's size in forward and backward, ``reduce`` its
-    size in the reduction of gradients. ``main_gradients``: gradients have a buffer from the start,
-    into which backward adds.
+    first optimizer step, each number of ``moment`` bytes; None where they depend on more than a
+    number of parameters (``optimizers.state``). ``compute`` is a number's size in forward and
+    backward, ``reduce`` its size in the reduction of gradients. ``main_gradients``: gradients have
+    a buffer from the start, into which backward adds.
     """
 
     parameter: int
     gradient: int
     master: int
-    moments: int
+    moment: int
+    moments: int | None
     compute: int
     reduce: int
     formula: str
@@ -34,12 +37,6 @@ class Recipe:
     optimizer_kernel: OptimizerKernel = OptimizerKernel.FUSED
 
 
-_MOMENTS = {
-    Optimizer.ADAMW: 2,
-    Optimizer.ADAMW_FOREACH: 2,
-    Optimizer.SGD: 0,
-    Optimizer.SGD_MOMENTUM: 1,
-}
 _ZERO = "ZeRO paper (SC20), section 3.1"
 _FSDP2 = "PyTorch fully_shard with bf16 parameters and fp32 reduction"
 _MEGATRON = "Megatron-LM with bf16: main gradients in fp32, added up and reduced as such"
@@ -75,6 +72,10 @@ def recipe(training: Training, sharding: Sharding) -> tuple[Recipe, tuple[str, .
             field="training.precision",
         )
     made = _make(training, precision, optimizer)
+    asked = training.optimizer_kernel
+    if asked and asked is not made.optimizer_kernel:
+        taken = made.optimizer_kernel.name
+        assumptions.append(f"kernel: {taken}, since {optimizer.name} has no {asked.name} one")
     if training.precision is Precision.UNSPECIFIED:
         assumptions.append(f"precision: {made.formula} bytes per parameter ({made.source})")
     return made, tuple(assumptions)
@@ -82,24 +83,28 @@ def recipe(training: Training, sharding: Sharding) -> tuple[Recipe, tuple[str, .
 
 def _make(training: Training, precision: Precision, optimizer: Optimizer) -> Recipe:
     parameter, gradient, master, moment, compute, reduce, source = _NUMBERS[precision]
-    moments = moment * _MOMENTS[optimizer]
+    kind = KINDS[optimizer]
+    moment = kind.width or moment
+    moments = moment * kind.moments if kind.form is Form.WHOLE else None
     return Recipe(
         parameter=parameter,
         gradient=gradient,
         master=master,
+        moment=moment,
         moments=moments,
         compute=compute,
         reduce=_WIDTHS.get(training.reduce_type, reduce),
         main_gradients=precision is Precision.BF16_FP32_GRADIENT,
         optimizer=optimizer,
-        optimizer_kernel=_kernel(optimizer, training.optimizer_kernel),
-        formula=f"{parameter} + {gradient} + {master + moments}",
+        optimizer_kernel=kernel_of(optimizer, training.optimizer_kernel),
+        formula=f"{parameter} + {gradient} + {_state_formula(master, moments, optimizer)}",
         source=source,
     )
 
 
-def _kernel(optimizer: Optimizer, kernel: OptimizerKernel) -> OptimizerKernel:
-    """Fill in the kernel: one for everything, unless another is named."""
-    if optimizer is Optimizer.ADAMW_FOREACH:
-        return OptimizerKernel.FOREACH
-    return kernel or OptimizerKernel.FUSED
+def _state_formula(master: int, moments: int | None, optimizer: Optimizer) -> str:
+    """Write the bytes of optimizer state for a parameter, as far as they are a number."""
+    if moments is not None:
+        return str(master + moments)
+    words = f"state of {optimizer.name}"
+    return f"{master} + {words}" if master else words

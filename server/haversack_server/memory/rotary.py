@@ -1,7 +1,8 @@
 """Rotary positions as tape operations, in each way that a family writes them.
 
-None of them keeps its queries or keys, since the tables need no gradient; the tables of a model belong
-to its embedding unit. What differs is what is alive meanwhile, and GPT-J's own copies of the tables.
+None of them keeps its queries or keys, since the tables need no gradient; the tables of a model
+belong to its embedding unit. What differs is what is alive meanwhile, and GPT-J's own copies of the
+tables.
 """
 
 from haversack_server.memory.architecture import Architecture

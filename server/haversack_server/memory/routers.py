@@ -1,7 +1,7 @@
 """How tokens are scored against experts, as tape operations; one way for each family.
 
-What the scores keep is small beside the experts' rows, but for routers in fp32, which keep a copy of
-every token. Measured (torch 2.13.0 CPU, transformers 5.24).
+What the scores keep is small beside the experts' rows, but for routers in fp32, which keep a copy
+of every token. Measured (torch 2.13.0 CPU, transformers 5.24).
 """
 
 from haversack_server.memory import parts
@@ -10,9 +10,7 @@ from haversack_server.memory.tape_builder import TapeBuilder
 from haversack_server.memory.traits import Router
 
 
-def route(
-    tape: TapeBuilder, model: Architecture, source: str, rows: int, frame: list[str]
-) -> str:
+def route(tape: TapeBuilder, model: Architecture, source: str, rows: int, frame: list[str]) -> str:
     """Append the router of ``rows`` tokens; return the scores of the chosen experts.
 
     ``frame`` holds what the router's results are named by until the experts are done.
@@ -92,7 +90,7 @@ def _softmax_of_chosen(
 def _float_logits(tape: TapeBuilder, model: Architecture, source: str, rows: int) -> str:
     """A product in fp32 of copies in fp32: of every token, and of the router's weight."""
     tokens = parts.cast(tape, source, rows * model.hidden * parts.FLOAT_BYTES)
-    weight = ()
+    weight: tuple[str, ...] = ()
     if tape.itemsize < parts.FLOAT_BYTES:
         size = model.experts * model.hidden * parts.FLOAT_BYTES
         weight = (tape.storage("weight in fp32", size, 0),)
@@ -139,7 +137,10 @@ def _float_sigmoid(
     logits = _float_logits(tape, model, source, rows)
     scores = tape.apply("router sigmoid", [logits], tape.size(logits), saves_result=True)
     with tape.frame() as inner:
-        for name, count in (("two best", 2 * routing.groups), ("best groups", routing.chosen_groups)):
+        for name, count in (
+            ("two best", 2 * routing.groups),
+            ("best groups", routing.chosen_groups),
+        ):
             index = tape.storage(name, rows * count * index_bytes, 0)
             tape.add(name, [scores], [index], [index])
             inner.append(index)

@@ -4,6 +4,7 @@ Also names its *kind*, by which the ends of its interval are chosen: kinds are s
 differ, not cases.
 """
 
+from haversack.parallelism import Sharding
 from haversack.run import Loss, Recompute, TrainingRun
 from haversack_server.memory.architecture import Architecture
 from haversack_server.memory.blocks import Shape
@@ -13,6 +14,7 @@ from haversack_server.memory.kernel_profile import KernelProfile
 from haversack_server.memory.spread import PLAIN
 from haversack_server.memory.traits import Head, Stack
 
+_DEEPSPEED = (Sharding.ZERO_1, Sharding.ZERO_2, Sharding.ZERO_3)
 WIDE = 4  # bytes of a number for which there are no flash kernels
 
 
@@ -50,8 +52,10 @@ def kind_of_run(
 ) -> str:
     """Name the kind of a run: the first of its settings that is known to be hard, else plain."""
     default = Loss[profile.loss.upper()]
+    splits = profile.tensor_parallel_splits_logits
     decoder = architecture.stack is Stack.DECODER and architecture.head is Head.CAUSAL
     hard = {
+        "frozen weights": run.training.finetuning is not None,
         "encoder": not decoder,
         "32-bit numbers": compute_bytes == WIDE,
         "context parallel": degrees.cp > 1,
@@ -59,6 +63,9 @@ def kind_of_run(
         "another loss": run.training.loss not in (Loss.UNSPECIFIED, default),
         "selective recomputation": run.training.recompute is Recompute.SELECTIVE,
         "pipeline": degrees.pp > 1,
+        "tensor parallel in transformers": degrees.tp > 1 and not splits,
+        "DeepSpeed": degrees.sharding in _DEEPSPEED and degrees.dp_shard > 1,
         "sharded parameters": degrees.shards_parameters,
+        "replicas": degrees.dp_replicate > 1 and not profile.gradients_persist,
     }
     return next((kind for kind, is_so in hard.items() if is_so), PLAIN)

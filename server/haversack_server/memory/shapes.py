@@ -1,8 +1,11 @@
 """The shape of a run: what one rank computes for a microbatch, with what was assumed beside it."""
 
+from dataclasses import replace
+
 from haversack.errors import InvalidRequestError
 from haversack.parallelism import ContextParallel, Parallelism
 from haversack.run import Attention, Loss, Recompute, Training, TrainingRun
+from haversack_server.memory.architecture import Architecture
 from haversack_server.memory.attention import AttentionKind
 from haversack_server.memory.blocks import Shape
 from haversack_server.memory.context_parallel import divided
@@ -11,6 +14,20 @@ from haversack_server.memory.loss import CHUNKS
 
 BALANCED = 1000  # rows on an expert rank per 1,000 of the average
 _CHUNKED = (Loss.CHUNKED, Loss.FUSED_LINEAR)
+
+
+def with_own_length(run: TrainingRun, model: Architecture) -> TrainingRun:
+    """Give a run the length of its sequences where the model fixes it: patches of an image."""
+    fixed = model.fixed_seq
+    if not fixed or run.training.seq == fixed:
+        return run
+    if run.training.seq is not None:
+        raise InvalidRequestError(
+            f"seq={run.training.seq} is not the {fixed} positions of {model.image_size} x "
+            f"{model.image_size} images in patches of {model.patch_size}; leave seq out",
+            field="training.seq",
+        )
+    return replace(run, training=replace(run.training, seq=fixed))
 
 
 def shape_of(

@@ -185,7 +185,7 @@ def _stage_chain(
     return replace(
         whole,
         blocks=own,
-        states=rank_states([block.unit for block in own], whole.recipe, whole.degrees),
+        states=rank_states([block.unit for block in own], whole.recipe, whole.degrees, whole.kept),
         pipeline=Pipeline(
             stage=stage, stages=made.stages, schedule=made.schedule, chunks=tuple(chunks)
         ),

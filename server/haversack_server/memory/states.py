@@ -5,14 +5,29 @@ steady part of a step, not its peak. Knows nothing of activations or of time.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from haversack.parallelism import Sharding
-from haversack_server.memory.architecture import Parameter, Unit
+from haversack_server.memory.architecture import Parameter, Unit, UnitKind
 from haversack_server.memory.degrees import Degrees
-from haversack_server.memory.optimizer import temporary_bytes
+from haversack_server.memory.offload import ALL, EMPTY, HostStates, Kept, Offload
+from haversack_server.memory.optimizers.state import moments_of
+from haversack_server.memory.optimizers.temporaries import largest_temporary_bytes, temporary_bytes
+from haversack_server.memory.optimizers.tensors import Shape, Updated
 from haversack_server.memory.recipe import Recipe
+
+SUB_GROUP_ELEMENTS = 1_000_000_000  # DeepSpeed zero_optimization.sub_group_size
+_DEEPSPEED = (Sharding.ZERO_1, Sharding.ZERO_2, Sharding.ZERO_3)
+
+# ZeRO updates one flat tensor of a rank, FSDP1 one of each unit; Megatron-LM a flat buffer.
+_FLAT = (
+    Sharding.ZERO_1,
+    Sharding.ZERO_2,
+    Sharding.ZERO_3,
+    Sharding.FSDP1,
+    Sharding.DISTRIBUTED_OPTIMIZER,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +37,7 @@ class UnitStates:
     ``whole`` is the unit as it is computed with (after tensor parallelism), padded as its gather
     is; ``shard`` is the rank's part of it. ``unpadded`` is None where it is ``whole``.
     ``parameters`` are (whole, shard) of each parameter, in order; a single one if not known.
+    ``shapes`` are theirs, whole; () if not known. ``of_layer``: neither embedding nor head.
     Frozen ones are in ``whole`` and ``shard``, and in neither of the others: they have no
     gradients. ``frozen_bytes`` are stored on the rank, of which ``frozen_shard_bytes`` if sharded.
     """
@@ -31,6 +47,8 @@ class UnitStates:
     shard: int
     unpadded: int | None = None
     parameters: tuple[tuple[int, int], ...] = ()
+    shapes: tuple[Shape, ...] = ()
+    of_layer: bool = False
     frozen_shard: int = 0
     frozen_bytes: int = 0
     frozen_shard_bytes: int = 0
@@ -48,7 +66,10 @@ class UnitStates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankStates:
-    """Bytes of model states on one rank, and the units they come from."""
+    """Bytes of model states on the device of one rank, and the units they come from.
+
+    ``host`` is what it keeps on the host instead, or may have paged out to it.
+    """
 
     units: tuple[UnitStates, ...]
     parameter_bytes: int
@@ -56,6 +77,7 @@ class RankStates:
     master_bytes: int
     moment_bytes: int
     temporary_bytes: int
+    host: HostStates = EMPTY
 
     @property
     def optimizer_bytes(self) -> int:
@@ -76,6 +98,8 @@ def joined(first: UnitStates, second: UnitStates) -> UnitStates:
         shard=first.shard + second.shard,
         unpadded=first.elements + second.elements,
         parameters=first.parameters + second.parameters,
+        shapes=first.shapes + second.shapes,
+        of_layer=first.of_layer and second.of_layer,
         frozen_shard=first.frozen_shard + second.frozen_shard,
         frozen_bytes=first.frozen_bytes + second.frozen_bytes,
         frozen_shard_bytes=first.frozen_shard_bytes + second.frozen_shard_bytes,
@@ -108,6 +132,8 @@ def architecture_units(units: Sequence[Unit], degrees: Degrees) -> tuple[UnitSta
                 shard=one.shard,
                 unpadded=one.unpadded,
                 parameters=one.parameters,
+                shapes=one.shapes,
+                of_layer=unit.kind is UnitKind.LAYER,
                 frozen_shard=one.frozen_shard,
                 frozen_bytes=one.frozen_bytes,
                 frozen_shard_bytes=one.frozen_shard_bytes,
@@ -154,6 +180,7 @@ def _counted(parameters: Sequence[Parameter], degrees: Degrees, split: _Split) -
         shard=shard,
         unpadded=sum(count for _, count, _ in training),
         parameters=tuple((count, part) for _, count, part in training),
+        shapes=tuple(_shape_on(parameter, split) for parameter, _, _ in training),
         frozen_shard=sum(part for _, _, part in frozen),
         frozen_bytes=sum(_stored(parameter, count) for parameter, count, _ in frozen),
         frozen_shard_bytes=sum(_stored(parameter, part) for parameter, _, part in frozen),
@@ -173,6 +200,16 @@ def _count_on(parameter: Parameter, split: _Split) -> int:
     return count // parameter.shape[0] * -(-parameter.shape[0] // split.ep)
 
 
+def _shape_on(parameter: Parameter, split: _Split) -> Shape:
+    """Give one parameter's shape on the rank, before it is sharded."""
+    shape, axis = list(parameter.shape), parameter.tensor_parallel_axis
+    if parameter.expert:
+        shape[0] = -(-shape[0] // split.ep)
+    if axis is not None:
+        shape[axis] = -(-shape[axis] // split.tp)
+    return tuple(shape)
+
+
 def _first_dimension_shard(parameter: Parameter, split: _Split) -> int:
     rows = -(-parameter.shape[0] // split.ep)
     local_rows = -(-rows // split.tp) if parameter.tensor_parallel_axis == 0 else rows
@@ -180,27 +217,75 @@ def _first_dimension_shard(parameter: Parameter, split: _Split) -> int:
     return shard_evenly(local_rows, split.ranks) * row
 
 
-def rank_states(units: Sequence[UnitStates], recipe: Recipe, degrees: Degrees) -> RankStates:
-    """Sum the states that one rank keeps."""
+def rank_states(
+    units: Sequence[UnitStates],
+    recipe: Recipe,
+    degrees: Degrees,
+    kept: Kept = ALL,
+) -> RankStates:
+    """Sum the states that one rank keeps, on the device and on the host."""
     # Padding is gathered with the rest, but nobody keeps a whole copy of it.
     whole = sum(unit.elements for unit in units)
     shard = sum(unit.shard - unit.frozen_shard for unit in units)
-    kept = {
+    held = {
         "parameter_bytes": (recipe.parameter, degrees.shards_parameters),
-        "gradient_bytes": (recipe.gradient, degrees.shards_gradients),
+        "gradient_bytes": (0 if kept.in_backward else recipe.gradient, degrees.shards_gradients),
         "master_bytes": (recipe.master, degrees.shards_optimizer),
-        "moment_bytes": (recipe.moments, degrees.shards_optimizer),
     }
-    sizes = {name: each * (shard if sharded else whole) for name, (each, sharded) in kept.items()}
+    sizes = {name: each * (shard if sharded else whole) for name, (each, sharded) in held.items()}
     sharded = degrees.shards_parameters
     sizes["parameter_bytes"] += sum(
         unit.frozen_shard_bytes if sharded else unit.frozen_bytes for unit in units
     )
-    temporary = temporary_bytes(recipe, [_updated(unit, degrees) for unit in units])
-    return RankStates(units=tuple(units), temporary_bytes=temporary, **sizes)
+    updated = _all_updated(units, degrees)
+    moments = moments_of(recipe, updated)
+    sizes["moment_bytes"] = moments.device_bytes
+    temporaries = largest_temporary_bytes if kept.in_backward else temporary_bytes
+    states = RankStates(
+        units=tuple(units),
+        temporary_bytes=temporaries(recipe, updated),
+        host=HostStates(paged_bytes=moments.paged_bytes),
+        **sizes,
+    )
+    trained = shard if degrees.shards_optimizer else whole
+    return _offloaded(states, recipe, kept.offload, trained) if kept.offload else states
 
 
-def _updated(unit: UnitStates, degrees: Degrees) -> tuple[int, ...]:
-    """Elements of each tensor that the optimizer updates."""
+def _offloaded(states: RankStates, recipe: Recipe, offload: Offload, trained: int) -> RankStates:
+    """Move what is offloaded to the host; the step runs there too, and so do its temporaries."""
+    host = offload.host_states(
+        recipe, trained, parameters=states.parameter_bytes, moments=states.moment_bytes
+    )
+    left = replace(
+        states,
+        parameter_bytes=0 if offload.parameters else states.parameter_bytes,
+        gradient_bytes=0 if offload.gradients else states.gradient_bytes,
+        host=replace(host, paged_bytes=states.host.paged_bytes),
+    )
+    if not offload.optimizer:
+        return left
+    return replace(left, master_bytes=0, moment_bytes=0, temporary_bytes=0)
+
+
+def _all_updated(units: Sequence[UnitStates], degrees: Degrees) -> list[Updated]:
+    """Say what the optimizer updates of each unit; equal units share what was made."""
+    known: dict[tuple[int, int, int], Updated] = {}
+    made = []
+    for unit in units:
+        key = (id(unit.parameters), unit.whole, unit.shard)
+        if key not in known:
+            known[key] = _updated(unit, degrees)
+        made.append(known[key])
+    return made
+
+
+def _updated(unit: UnitStates, degrees: Degrees) -> Updated:
     place = 1 if degrees.shards_optimizer else 0
-    return tuple(pair[place] for pair in unit.parameters) or ((unit.whole, unit.shard)[place],)
+    total = (unit.elements, unit.shard - unit.frozen_shard)[place]
+    return Updated(
+        elements=tuple(pair[place] for pair in unit.parameters) or (total,),
+        shapes=unit.shapes,
+        of_layer=unit.of_layer and bool(unit.shapes),
+        flat=total if degrees.sharding in _FLAT else 0,
+        joins_rank=degrees.sharding is not Sharding.FSDP1,
+    )

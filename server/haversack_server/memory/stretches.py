@@ -74,7 +74,10 @@ class _Skeleton:
             )
             for block in chain.blocks
         )
-        settings = (chain.recipe, chain.degrees, chain.schedule, chain.gradients_stand)
+        settings = (
+            *(chain.recipe, chain.degrees, chain.schedule),
+            *(chain.gradients_stand, chain.offload),
+        )
         self._key = (units, settings, chain.states.gradient_bytes, chain.accumulation)
         self._hash = hash(self._key)
 

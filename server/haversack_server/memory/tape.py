@@ -64,7 +64,8 @@ class Tape:
     """A block: its operations in forward order, from ``input`` to ``output``.
 
     The input's own bytes belong to the block before; its gradient is made here and counts.
-    ``outer`` storages belong to earlier blocks as well, and later blocks have begun their gradients.
+    ``outer`` storages belong to earlier blocks as well, and later blocks have begun their
+    gradients.
     """
 
     name: str

@@ -155,7 +155,8 @@ class TapeBuilder:
     ) -> str:
         """Append ``rows x inputs`` times ``inputs x outputs``; the input is saved, or ``saved``.
 
-        A frozen weight saves no input; a quantized one is made whole for the product, each way.
+        A frozen weight saves no input. A quantized one is made whole for the product, each way, and
+        its kernel names its input to the end (bitsandbytes, autograd/_functions.py, MatMul4Bit).
         """
         tuning, itemsize = self.tuning, self.itemsize
         result = self.storage(name, rows * outputs * itemsize)
@@ -165,7 +166,7 @@ class TapeBuilder:
             name,
             [source],
             [result],
-            [saved or source] if trains else [],
+            [saved or source] if trains or whole else [],
             # What stands in for the input is made into it again.
             backward_scratch_bytes=(self.size(source) if saved and trains else 0) + whole,
             forward_scratch_bytes=whole,

@@ -19,6 +19,7 @@ from haversack_server.memory.chain import Chain
 from haversack_server.memory.laying import Laid, Layer, TimelineMoment
 from haversack_server.memory.moments import Column, Place
 from haversack_server.memory.occasions import occasions
+from haversack_server.memory.optimizers.kinds import KINDS
 from haversack_server.memory.pipeline import Pass, passes
 from haversack_server.memory.schedule.choose import Schedule
 from haversack_server.memory.schedule.span import Span
@@ -118,7 +119,9 @@ def _passes(chain: Chain, schedule: Schedule, retained: Sequence[int], step: int
     gradients = _gradients_from(chain)
     for made in passes(chain.pipeline, retained, gradients, chain.accumulation, step=step):
         columns = _standing(chain, schedule, step)
-        columns[Column.MOMENTS] = chain.states.moment_bytes if step > 1 else 0
+        # An optimizer in the backward makes its temporaries there.
+        in_backward = chain.schedule.updates_in_backward and not made.forward
+        columns[Column.TEMPORARIES] = chain.states.temporary_bytes if in_backward else 0
         columns[Column.WORKSPACES] = chain.workspace_bytes
         columns[Column.BATCH] = chain.batch_bytes
         columns[Column.IN_FLIGHT] = made.in_flight_bytes
@@ -165,7 +168,8 @@ def _span(chain: Chain, made: Pass) -> Span:
 
 def _gradients_from(chain: Chain) -> list[int]:
     """Bytes of the gradients of each block and of those after it; the last entry is 0."""
-    sharded, each = chain.degrees.shards_gradients, chain.recipe.gradient
+    sharded = chain.degrees.shards_gradients
+    each = chain.recipe.gradient if chain.keeps_gradients else 0
     elements = [block.unit.shard if sharded else block.made_elements for block in chain.blocks]
     return [size * each for size in reversed(list(accumulate(reversed(elements), initial=0)))]
 
@@ -175,9 +179,16 @@ def _standing(chain: Chain, schedule: Schedule, step: int) -> list[int]:
     columns = [0] * len(Column)
     columns[Column.PARAMETERS] = chain.states.parameter_bytes
     columns[Column.MASTER] = chain.states.master_bytes
+    columns[Column.MOMENTS] = _moments(chain, step)
     for column, size_bytes in schedule.standing(step).items():
         columns[column] += size_bytes
     return columns
+
+
+def _moments(chain: Chain, step: int) -> int:
+    """Most optimizers make their moments in the first step."""
+    from_start = KINDS[chain.recipe.optimizer].from_start
+    return chain.states.moment_bytes if step > 1 or from_start else 0
 
 
 def _optimizer_step(chain: Chain, schedule: Schedule, step: int) -> TimelineMoment:

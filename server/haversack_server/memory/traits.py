@@ -1,7 +1,7 @@
 """What distinguishes model families beyond sizes: kinds of norm, rotary positions, routers, heads.
 
-Each value stands for one way that Hugging Face transformers 5.24 writes the part (read, and measured
-with torch 2.13.0 on the CPU). Knows nothing of sizes, bytes or configuration files.
+Each value stands for one way that Hugging Face transformers 5.24 writes the part (read, and
+measured with torch 2.13.0 on the CPU). Knows nothing of sizes, bytes or configuration files.
 """
 
 from dataclasses import dataclass
@@ -79,7 +79,8 @@ class Projection(StrEnum):
     THIRDS = "thirds"
     # One product, cut within each head or group of heads (GPT-NeoX, BLOOM).
     HEADS = "heads"
-    # The same for groups of query heads, each with a key head that is copied to all of it (Falcon 40B).
+    # The same for groups of query heads, each with a key head that is copied to all of it (Falcon
+    # 40B).
     GROUPS = "groups"
     # The same with one key head for all, taken by its index in a copy (Falcon 7B).
     INDEXED = "indexed"
@@ -112,7 +113,8 @@ class Router(StrEnum):
     FLOAT_SOFTMAX = "float_softmax"
     # Sigmoid on fp32 logits of fp32 inputs, groups of experts (DeepSeek V3).
     FLOAT_SIGMOID = "float_sigmoid"
-    # Every expert runs every token, scaled by a sigmoid that is 0 where it was not chosen (Llama 4).
+    # Every expert runs every token, scaled by a sigmoid that is 0 where it was not chosen (Llama
+    # 4).
     DENSE = "dense"
 
 
@@ -157,8 +159,8 @@ class Routing:
     """How a layer of experts chooses, and what runs beside the chosen.
 
     ``shared_ffn`` is the feed-forward size of the expert that every token visits, 0 for none;
-    ``groups`` divide the experts of a FLOAT router, 0 for none. ``grouped`` says that rows are sorted
-    by expert for one grouped product.
+    ``groups`` divide the experts of a FLOAT router, 0 for none. ``grouped`` says that rows are
+    sorted by expert for one grouped product.
     """
 
     router: Router = Router.SOFTMAX
@@ -169,3 +171,6 @@ class Routing:
     shared_gate: bool = False
     groups: int = 0
     chosen_groups: int = 0
+
+
+PLAIN_ROUTING = Routing()  # of every model with experts that says nothing else

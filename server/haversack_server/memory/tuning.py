@@ -1,11 +1,13 @@
 """Frozen weights and low-rank adapters: which parameters train, how the others are stored.
 
 An adapted product keeps what its adapter needs: its input, for the first small product, and that
-product's result, for the second; the frozen weight keeps nothing. A quantized weight is made into the
+product's result, for the second; the frozen weight keeps nothing. A quantized weight is made into
+the
 compute dtype for every product, forward and backward. Roles are ours for the products of a layer
 ("query", "gate", ...); what transformers calls them is the weights room's to know.
 
-Sources: PEFT, src/peft/tuners/lora/layer.py (read as documented: result + B(A(dropout(x))) * scaling);
+Sources: PEFT, src/peft/tuners/lora/layer.py (read as documented: result + B(A(dropout(x))) *
+scaling);
 QLoRA, arXiv 2305.14314, section 3: 4 bits and one constant in fp32 for 64 weights, or one in 8 bits
 and one in fp32 for 256 of those; bitsandbytes' 8-bit weights have one fp32 scale for each row.
 """

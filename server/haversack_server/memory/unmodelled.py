@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from haversack.parallelism import Sharding
 from haversack.run import Attention, TrainingRun
 from haversack_server.memory.degrees import Degrees
+from haversack_server.memory.finetuned import unmodelled_finetuning
 from haversack_server.memory.inputs.model import read_model
+from haversack_server.memory.optimizers.unmodelled import unmodelled_optimizer
 from haversack_server.memory.traits import Router
 
 _STATES_ONLY = {
@@ -24,7 +26,11 @@ def unmodelled(run: TrainingRun, degrees: Degrees) -> tuple[str, ...]:
         for axis, meaning in _STATES_ONLY.items()
         if getattr(degrees, axis) > 1 and not run.subjects()["documents"]
     ]
-    settings = {**_settings(run, degrees), **_of_model(run, degrees)}
+    settings = {
+        **_settings(run, degrees),
+        **unmodelled_optimizer(run, degrees),
+        **_of_model(run, degrees),
+    }
     return (*axes, *_named(settings, "not modelled yet"))
 
 
@@ -48,6 +54,8 @@ def _settings(run: TrainingRun, degrees: Degrees) -> Mapping[str, bool]:
     return {
         "limit_all_gathers=false": parallelism.limit_all_gathers is False
         and degrees.sharding is Sharding.FSDP1,
+        "forward_prefetch": bool(parallelism.forward_prefetch)
+        and degrees.sharding is Sharding.FSDP1,
         # DeepSpeed refuses no_sync from stage 2 on, where gradients are divided as they are made.
         "no_sync": bool(training.no_sync)
         and degrees.sharding in (Sharding.ZERO_2, Sharding.ZERO_3)
@@ -57,11 +65,13 @@ def _settings(run: TrainingRun, degrees: Degrees) -> Mapping[str, bool]:
 
 def _of_model(run: TrainingRun, degrees: Degrees) -> Mapping[str, bool]:
     """Name what is not known of some models only; the others are not even read for it."""
-    if not run.subjects()["documents"] or degrees.pp == degrees.cp == degrees.ep == 1:
+    alone = degrees.pp == degrees.cp == degrees.ep == 1 and run.training.finetuning is None
+    if not run.subjects()["documents"] or alone:
         return {}
     model = read_model(run).architecture
     two_stacks = model.encoder_layers > 0
     return {
+        **unmodelled_finetuning(run.training, model, degrees),
         f"pp={degrees.pp} of an encoder and a decoder": two_stacks and degrees.pp > 1,
         f"cp={degrees.cp} of an encoder and a decoder": two_stacks and degrees.cp > 1,
         f"cp={degrees.cp} of attention with linear biases": model.alibi and degrees.cp > 1,

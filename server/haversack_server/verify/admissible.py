@@ -13,6 +13,7 @@ from haversack.errors import InvalidRequestError, MissingExtraError, NotSupporte
 from haversack.verify import VerifyRequest, VerifySchedule
 from haversack_server.verify.catalog import check_built_in
 from haversack_server.verify.entry_points import check_allowed
+from haversack_server.verify.library import is_of_library
 
 DEVICE_FILES = pathlib.Path("/dev")
 _GPU_FILE = re.compile(r"nvidia(\d+)")
@@ -26,7 +27,7 @@ def check_admissible(request: VerifyRequest, allow: Sequence[str]) -> None:
         check_built_in(workload.name, workload.args_json)
     else:
         check_allowed(workload.entry_point, allow, field="workload.entry_point")
-    _check_torch()
+    _check_packages(workload.name)
     _check_device(request)
     _check_plan(request)
     if request.world is not None and request.world.size > 1:
@@ -36,11 +37,15 @@ def check_admissible(request: VerifyRequest, allow: Sequence[str]) -> None:
         )
 
 
-def _check_torch() -> None:
-    for package in ("torch", "numpy"):
+def _check_packages(name: str) -> None:
+    needed = {"torch": "torch", "numpy": "torch"}
+    if is_of_library(name):
+        needed["transformers"] = "zoo"
+    for package, extra in needed.items():
         if importlib.util.find_spec(package) is None:
+            extras = ",".join(dict.fromkeys(("server", "torch", extra)))
             raise MissingExtraError(
-                f"verify needs {package} where its jobs run: pip install 'haversack[server,torch]'"
+                f"verify needs {package} where its jobs run: pip install 'haversack[{extras}]'"
             )
 
 

@@ -4,92 +4,44 @@ Their code is in ``haversack_server.worker.zoo``, under the same names; a test h
 """
 
 import difflib
+from dataclasses import replace
 
 from haversack.errors import InvalidRequestError
-from haversack.verify import Facet, VerifyVerdict, WorkloadInfo
+from haversack.verify import VerifyRequest, VerifySchedule, VerifyVerdict, WorkloadInfo
+from haversack_server.verify import library
 from haversack_server.verify.arguments import Argument, check_arguments
+from haversack_server.verify.cases import Case, cases
+from haversack_server.verify.library import TASKS
 
-_GRADIENTS = (Facet.INPUT_GRADIENTS, Facet.PARAMETER_GRADIENTS)
+
+def _of_case(case: Case) -> WorkloadInfo:
+    return WorkloadInfo(
+        name=case.name,
+        category=case.category,
+        description=case.description,
+        expected_verdict=case.verdict,
+        expected_different=case.different,
+        schedule=case.schedule,
+    )
 
 
-def _equivalent(name: str, category: str, description: str, *different: Facet) -> WorkloadInfo:
+def _of_library(name: str, kind: str, task: str) -> WorkloadInfo:
     return WorkloadInfo(
         name=name,
-        category=category,
-        description=description,
+        category="library",
+        description=f"{kind} of transformers, tiny, with random weights, for {TASKS[task]}",
         expected_verdict=VerifyVerdict.EQUIVALENT,
-        expected_different=different,
+        schedule=VerifySchedule.ONE_MICROBATCH,
     )
 
 
-def _different(name: str, category: str, description: str, *different: Facet) -> WorkloadInfo:
-    return WorkloadInfo(
-        name=name,
-        category=category,
-        description=description,
-        expected_verdict=VerifyVerdict.DIFFERENT,
-        expected_different=different,
-    )
-
-
-_ENTRIES = (
-    _different(
-        "conv-batchnorm",
-        "buffers",
-        "A convolution with BatchNorm: gradients are equal, the running statistics move twice",
-        Facet.BUFFERS,
-    ),
-    WorkloadInfo(
-        name="entropy-mask",
-        category="nondeterminism",
-        description="A mask from the operating system's entropy: no run repeats another",
-        expected_verdict=VerifyVerdict.INCONCLUSIVE,
-    ),
-    _equivalent(
-        "gpt2-tiny",
-        "transformer",
-        "A GPT-2-like transformer with dropout, each of its blocks a region of its own",
-    ),
-    _equivalent("mlp", "baseline", "A multilayer perceptron of which each block is a region"),
-    _equivalent(
-        "sine-dropout-square",
-        "rng",
-        "sin(x * w) on 8 points from -1 to 1 in float64, dropout 0.25, squared",
-    ),
-    _different(
-        "sine-dropout-square-changed-setting",
-        "state",
-        "The same with a setting of its closure that changes between forward and backward",
-        *_GRADIENTS,
-    ),
-    _equivalent(
-        "sine-dropout-square-list-append",
-        "side-effects",
-        "The same with a list that the region appends to: one entry more for the replay",
-        Facet.SIDE_EFFECTS,
-    ),
-    _equivalent(
-        "sine-dropout-square-no-dropout",
-        "baseline",
-        "Without dropout: sin(x * w), squared",
-    ),
-    _different(
-        "sine-dropout-square-no-preserve",
-        "rng",
-        "The same with preserve_rng_state=False: the replay draws another mask",
-        *_GRADIENTS,
-        Facet.RNG,
-    ),
-    _different(
-        "sine-dropout-square-python-random",
-        "rng",
-        "With factors from Python's random in place of dropout; no replay restores it",
-        *_GRADIENTS,
-        Facet.RNG,
-    ),
-    _equivalent("sine-dropout-square-zero-input", "rng", "The same on 8 points that are all 0"),
-)
-WORKLOADS: dict[str, WorkloadInfo] = {entry.name: entry for entry in _ENTRIES}
+_ENTRIES = [
+    *(_of_case(case) for case in cases().values()),
+    *(_of_library(name, *model) for name, model in library.models().items()),
+]
+WORKLOADS: dict[str, WorkloadInfo] = {
+    entry.name: entry for entry in sorted(_ENTRIES, key=lambda entry: entry.name)
+}
 
 # The bounds keep what one argument makes in memory; what several make together, the job's limit.
 _WIDTH, _LAYERS, _BATCH = 1024, 64, 1024
@@ -116,6 +68,7 @@ ARGUMENTS: dict[str, tuple[Argument, ...]] = {
         Argument(name="layers", default=4, most=_LAYERS),
         Argument(name="batch", default=32, most=_BATCH),
     ),
+    **dict.fromkeys(library.models(), library.ARGUMENTS),
 }
 
 
@@ -136,3 +89,11 @@ def check_known(name: str, *, field: str) -> None:
         "`haversack verify --list` has them all",
         field=field,
     )
+
+
+def with_own_schedule(request: VerifyRequest) -> VerifyRequest:
+    """Take the schedule that shows what a built-in workload is about, unless one was given."""
+    known = WORKLOADS.get(request.workload.name)
+    if known is None or request.schedule is not VerifySchedule.UNSPECIFIED:
+        return request
+    return replace(request, schedule=known.schedule)

@@ -1,4 +1,4 @@
-"""Runs a described model under ``fully_shard`` and PyTorch's memory tracker, on the CPU.
+"""Runs a described model under ``fully_shard`` (or FSDP1) and PyTorch's tracker, on the CPU.
 
 One rank of any world, on the fake process group: collectives move nothing, and every buffer is
 really made. Real CPU tensors, since fake ``cuda`` tensors abort the process, and since
@@ -21,6 +21,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from haversack_server.estimate.trace import TraceFound, TraceOrder
+from haversack_server.worker.flat_shard import FlatTracker, wrap_flat
 
 _CPU = torch.device("cpu")
 _TYPES = {2: torch.bfloat16, 4: torch.float32}
@@ -34,7 +35,11 @@ def trace(order: TraceOrder) -> TraceFound:
     warnings.simplefilter("ignore")
     with _fake_ranks(order) as mesh:
         model: Any = _model(order, transformers)
-        _shard(model, mesh, order)
+        units = _units(model, order)
+        if order.flat:
+            model = wrap_flat(model, units, order, _types(order))
+        else:
+            _shard(model, units, mesh, order)
         # DTensor keeps what it learns of each operation; a first run would count that too.
         _steps(model, order)
         found = _steps(model, order)
@@ -71,17 +76,28 @@ def _model(order: TraceOrder, transformers: Any) -> nn.Module:
     return trained
 
 
-def _shard(model: Any, mesh: DeviceMesh, order: TraceOrder) -> None:
-    """Wrap layers, and embedding and head where they are units of their own; then the root."""
-    policy = MixedPrecisionPolicy(
-        param_dtype=_type_or_none(order.compute_bytes, order.parameter_bytes),
-        reduce_dtype=_type_or_none(order.reduce_bytes, order.compute_bytes),
+def _units(model: Any, order: TraceOrder) -> list[nn.Module]:
+    """List layers, and embedding and head where they are units of their own."""
+    units: list[nn.Module] = list(_layers(model))
+    embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
+    if order.wraps_layers_only or embedding.weight is head.weight:
+        return units
+    return [embedding, *units, head]
+
+
+def _types(order: TraceOrder) -> tuple[torch.dtype | None, torch.dtype | None]:
+    """Give the types of parameters in use and of reductions, where they are others."""
+    return (
+        _type_or_none(order.compute_bytes, order.parameter_bytes),
+        _type_or_none(order.reduce_bytes, order.compute_bytes),
     )
+
+
+def _shard(model: Any, units: list[nn.Module], mesh: DeviceMesh, order: TraceOrder) -> None:
+    """Wrap the units, then the root around them."""
+    parameters, reductions = _types(order)
+    policy = MixedPrecisionPolicy(param_dtype=parameters, reduce_dtype=reductions)
     reshard: bool | int = order.reshard_ranks or order.reshard_after_forward
-    units = list(_layers(model))
-    tied = model.get_input_embeddings().weight is model.get_output_embeddings().weight
-    if not order.wraps_layers_only and not tied:
-        units = [model.get_input_embeddings(), *units, model.get_output_embeddings()]
     for unit in units:
         fully_shard(unit, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard)
     fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard)
@@ -118,7 +134,7 @@ def _steps(model: Any, order: TraceOrder) -> dict[str, int]:
     """Take two steps under the tracker; give the highest bytes of each phase."""
     optimizer = _optimizer(model, order)
     tokens = torch.zeros(order.microbatch, order.seq, dtype=torch.long)
-    tracker: Any = FSDPMemTracker(model, optimizer)
+    tracker: Any = (FlatTracker if order.flat else FSDPMemTracker)(model, optimizer)
     tracker.track_inputs((tokens,))
     found: dict[str, int] = {}
     with tracker:

@@ -18,6 +18,7 @@ from haversack_server.verify.outcome import Outcome, RegionCount
 from haversack_server.worker import blocks, compare, prepare, rng
 from haversack_server.worker.clock import processor_ns, tick_ns
 from haversack_server.worker.compare import Values
+from haversack_server.worker.effects import Effects
 from haversack_server.worker.errors import BadWorkloadError
 from haversack_server.worker.leaves import find_leaves, roots
 from haversack_server.worker.regions import Call, Regions, Watcher, intercept, wrap
@@ -62,7 +63,8 @@ def perform(plan: RunPlan, request: VerifyRequest, workload: Workload) -> Outcom
     )
     prepare.pin(request)
     clock = time.perf_counter_ns if memory.device.type == "cuda" else processor_ns
-    spent_ns = _timed(step, memory, clock)
+    effects = Effects()
+    spent_ns = _timed(step, memory, clock, effects)
     generators = rng.default_states()  # before all else: what follows may draw
     state = snapshot(roots(workload), _region_functions(regions, plan))
     values = leaves.values(step.outputs, step.losses)
@@ -75,7 +77,7 @@ def perform(plan: RunPlan, request: VerifyRequest, workload: Workload) -> Outcom
         compared={facet: len(named) for facet, named in values.items()},
         rows=tuple(_kept_or_compared(plan, values)),
         rng=generators | state.generators,
-        state=state.values,
+        state=state.values | effects.values(),
         truncated=state.truncated,
         regions=tuple(_counts(regions.calls)),
         wrapped=_next_wrapped(plan, request, workload, regions, step),
@@ -142,8 +144,8 @@ def _install_regions(
     return regions
 
 
-def _timed(step: Step, memory: MemoryWatch, clock: Callable[[], int]) -> int:
-    with memory.around():
+def _timed(step: Step, memory: MemoryWatch, clock: Callable[[], int], effects: Effects) -> int:
+    with effects, memory.around():
         start_ns = clock()
         step.run()
         memory.finish()

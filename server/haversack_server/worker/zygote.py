@@ -23,6 +23,7 @@ from torch.utils.checkpoint import checkpoint
 from haversack_server.verify import frames, records
 from haversack_server.worker.confine import Limits, become_subreaper, confine
 from haversack_server.worker.job import serve
+from haversack_server.worker.zoo.library import preload
 
 _PATIENCE_S = 2.0
 
@@ -70,6 +71,8 @@ class Zygote:
             return False
         body = self._control.recv(frames.body_size(header), socket.MSG_WAITALL)
         message = frames.unpack(body)
+        if message["of_library"]:
+            preload()
         self._fork(message["job"], records.from_json(Limits, message["limits"]), descriptors[0])
         return True
 

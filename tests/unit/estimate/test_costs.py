@@ -74,6 +74,15 @@ def test_gathers_and_reductions_come_with_every_microbatch() -> None:
     assert gathers[0] == 2 * 5  # embedding, three layers and head, in forward and in backward
 
 
+def test_units_that_are_kept_are_gathered_once() -> None:
+    fsdp = Parallelism(world_size=4, sharding=Sharding.FSDP2)
+    freed, kept = (
+        sent(answered(spread))[CollectiveKind.ALL_GATHER, "dp_shard=4"]
+        for spread in (fsdp, replace(fsdp, reshard_after_forward=False))
+    )
+    assert freed == (2 * kept[0], 2 * kept[1])
+
+
 # Megatron-LM, section 3: two all-reduces of the stream in each layer's forward, two more back.
 def test_tensor_parallelism_sums_the_stream_twice_each_way() -> None:
     split = Parallelism(world_size=2, tp=2)

@@ -22,7 +22,7 @@ SMALL = Document(
 BASE = EstimateRequest(
     documents=(SMALL,),
     training=Training(microbatch=2, seq=128),
-    parallelism=Parallelism(world_size=4, sharding=Sharding.ZERO_3),
+    parallelism=Parallelism(world_size=4, sharding=Sharding.FSDP2),
 )
 
 

@@ -2,6 +2,7 @@
 
 from haversack.estimate import Estimate, EstimateRequest
 from haversack.parallelism import Parallelism, Sharding
+from haversack.questions import EstimateQuestion
 from haversack.run import Unit
 from haversack_server.estimate.answer import estimate
 
@@ -78,3 +79,14 @@ def test_nothing_is_gathered_where_parameters_are_whole() -> None:
     names = {term.name for term in answer(Sharding.ZERO_2).terms}
     assert "gathered unit" not in names
     assert "reduce buffers" in names
+
+
+def test_the_brief_answer_leaves_the_windows_out_and_keeps_their_terms() -> None:
+    request = EstimateRequest(
+        units=UNITS,
+        parallelism=Parallelism(world_size=4, sharding=Sharding.ZERO_3),
+        questions=(EstimateQuestion.BRIEF,),
+    )
+    brief = estimate(request)
+    assert brief.timeline == ()
+    assert brief.terms == answer().terms

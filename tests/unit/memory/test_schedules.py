@@ -12,7 +12,8 @@ from haversack.run import NumberType, Occasion, Optimizer, OptimizerKernel, Prec
 from haversack_server.memory.chain import Chain, ChainBlock, Option
 from haversack_server.memory.degrees import resolve
 from haversack_server.memory.moments import Column, Place
-from haversack_server.memory.optimizer import temporary_bytes
+from haversack_server.memory.optimizers.temporaries import temporary_bytes
+from haversack_server.memory.optimizers.tensors import Updated
 from haversack_server.memory.recipe import Recipe, recipe
 from haversack_server.memory.schedule.settings import ScheduleSettings
 from haversack_server.memory.states import UnitStates, rank_states
@@ -111,6 +112,17 @@ def test_fsdp2_holds_a_root_unit_to_the_end_and_reduces_it_before_the_first() ->
     assert columns(line, "step 2 forward", "forward a")["GATHERED"] == 64
     moments = [each.name for each in line.moments if each.phase == "step 2 backward"]
     assert moments[-2:] == ["reduce c", "reduce a"]
+
+
+def test_layers_of_one_unit_are_gathered_and_reduced_together() -> None:
+    built = chain(Sharding.FSDP2)
+    joined = replace(built.blocks[1], joins_unit_before=True)
+    line = laid(replace(built, blocks=(built.blocks[0], joined, built.blocks[2])))
+    assert columns(line, "step 2 forward", "forward b")["GATHERED"] == 2 * 32
+    found = columns(line, "step 2 backward", "backward a")
+    assert found["UNSHARDED_GRADIENTS"] == 2 * 32
+    names = [moment.name for moment in line.moments if moment.phase == "step 2 backward"]
+    assert [name for name in names if name.startswith("reduce")] == ["reduce c", "reduce a"]
 
 
 def test_units_that_stay_gathered_are_not_gathered_again() -> None:
@@ -214,7 +226,7 @@ def adam(kernel: OptimizerKernel) -> Recipe:
 
 
 def test_temporaries_follow_the_optimizer_s_kernel() -> None:
-    units = [(10, 4), (3, 20)]
+    units = [Updated(elements=(10, 4)), Updated(elements=(3, 20))]
     assert temporary_bytes(adam(OptimizerKernel.FUSED), units) == 0
     assert temporary_bytes(adam(OptimizerKernel.FOREACH), units) == 37 * 4
     assert temporary_bytes(adam(OptimizerKernel.FOR_LOOP), units) == (3 + 2 * 20) * 4
@@ -232,7 +244,6 @@ def test_temporaries_follow_the_optimizer_s_kernel() -> None:
             "reshard_ranks": st.sampled_from([0, 2]),
             "no_sync": st.booleans(),
             "backward_prefetch": st.sampled_from(list(BackwardPrefetch)[1:]),
-            "forward_prefetch": st.booleans(),
             "overlap_reduce": st.booleans(),
             "contiguous_gradients": st.booleans(),
             "max_reuse_elements": st.sampled_from([0, 20, 10**9]),

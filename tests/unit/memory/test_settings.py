@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from haversack.finetuning import Finetuning
 from haversack.parallelism import Parallelism, Sharding
 from haversack.run import Document, DocumentFormat, Loss, Precision, Recompute, Training
 from haversack.run import TrainingRun as Run
@@ -22,6 +23,7 @@ LLAMA = {
 MIXTRAL = LLAMA | {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2}
 BERT = LLAMA | {"model_type": "bert"}
 PLAIN = Training(microbatch=1, seq=32)
+LORA = Finetuning(rank=4, targets=("query", "value"))
 
 
 def run(
@@ -39,6 +41,7 @@ def run(
     [
         (run(), "plain"),
         (run(MIXTRAL), "experts"),
+        (run(training=replace(PLAIN, finetuning=LORA)), "frozen weights"),
         (run(BERT), "encoder"),
         (run(training=replace(PLAIN, precision=Precision.FP32)), "32-bit numbers"),
         (run(training=replace(PLAIN, loss=Loss.FP32)), "plain"),
@@ -47,6 +50,9 @@ def run(
         (run(training=replace(PLAIN, recompute=Recompute.SELECTIVE)), "selective recomputation"),
         (run(parallelism=Parallelism(world_size=2, pp=2)), "pipeline"),
         (run(parallelism=Parallelism(world_size=2, cp=2)), "context parallel"),
+        (run(parallelism=Parallelism(world_size=2)), "replicas"),
+        (run(parallelism=Parallelism(world_size=2, tp=2)), "tensor parallel in transformers"),
+        (run(parallelism=Parallelism(world_size=2, sharding=Sharding.ZERO_3)), "DeepSpeed"),
         (
             run(parallelism=Parallelism(world_size=2, sharding=Sharding.FSDP2)),
             "sharded parameters",

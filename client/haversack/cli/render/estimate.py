@@ -5,10 +5,12 @@ from collections.abc import Iterable
 from rich.text import Text
 
 from haversack.cli.render.evidence import draw_evidence
+from haversack.cli.render.host import draw_host
 from haversack.cli.render.measured import draw_measured
 from haversack.cli.render.moments import draw_phases, draw_timeline, draw_windows
 from haversack.cli.render.page import DIM, STRONG, Column, Page
 from haversack.cli.render.shared import VERDICTS, closing, draw_verdict, figure, signed_bytes
+from haversack.cli.render.trace import draw_trace
 from haversack.estimate import (
     Estimate,
     EstimateRequest,
@@ -41,7 +43,9 @@ def draw_estimate(page: Page, request: EstimateRequest, answer: Estimate, verbos
     else:
         draw_phases(page, answer)
     _draw_ranks(page, answer)
+    draw_trace(page, answer)
     draw_measured(page, answer)
+    draw_host(page, answer)
     draw_evidence(page, answer)
     _draw_what_ifs(page, answer)
     _draw_advice(page, answer)

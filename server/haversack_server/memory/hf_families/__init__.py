@@ -1,7 +1,7 @@
 """How each supported family writes its configuration: one table row per ``model_type``.
 
-Defaults are those of the configuration classes of Hugging Face transformers 5.24 (read), which apply
-to keys that a file lacks.
+Defaults are those of the configuration classes of Hugging Face transformers 5.24 (read), which
+apply to keys that a file lacks.
 """
 
 from collections.abc import Mapping

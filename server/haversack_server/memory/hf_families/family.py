@@ -122,7 +122,8 @@ class Family:
     """One ``model_type``: spellings of its keys, defaults of missing ones, traits no key states.
 
     A default of None means "derived": key/value heads from heads, head size from hidden and heads,
-    the feed-forward size from hidden. ``readers`` take traits from keys that few families have, given
+    the feed-forward size from hidden. ``readers`` take traits from keys that few families have,
+    given
     what was read before. ``only`` are switches of which one value alone is modelled, ``silent`` are
     keys of this family that change no byte. ``unsaid`` are sentences on traits that the family's
     files never state.
@@ -143,7 +144,9 @@ class Family:
         return self.spellings.get(noun, _COMMON_SPELLINGS.get(noun, ()))
 
 
-ATTENTION_BIAS: Mapping[str, tuple[str, ...]] = {"attention_bias": ("attention_bias",)}
-FFN_BIAS: Mapping[str, tuple[str, ...]] = {"ffn_bias": ("mlp_bias",)}
-WINDOW: Mapping[str, tuple[str, ...]] = {"sliding_window": ("sliding_window",)}
-OPTIONAL_WINDOW: Mapping[str, tuple[str, ...]] = {**WINDOW, "windowed": ("use_sliding_window",)}
+Spellings = dict[str, tuple[str, ...]]
+# Spellings of nouns that several families share.
+ATTENTION_BIAS: Spellings = {"attention_bias": ("attention_bias",)}
+FFN_BIAS: Spellings = {"ffn_bias": ("mlp_bias",)}
+WINDOW: Spellings = {"sliding_window": ("sliding_window",)}
+OPTIONAL_WINDOW: Spellings = WINDOW | {"windowed": ("use_sliding_window",)}

@@ -1,4 +1,5 @@
-"""Families of GPT-2's line: LayerNorm with biases, a plain feed-forward, positions learned or turned."""
+"""Families of GPT-2's line: LayerNorm with biases, a plain feed-forward, positions learned or
+turned."""
 
 from haversack_server.memory.hf_families import readers
 from haversack_server.memory.hf_families.family import WINDOW, Family

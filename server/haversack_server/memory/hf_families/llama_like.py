@@ -1,4 +1,5 @@
-"""Families whose layers are Llama's: separate projections, rotary positions, a gated feed-forward."""
+"""Families whose layers are Llama's: separate projections, rotary positions, a gated
+feed-forward."""
 
 from typing import Any
 

@@ -27,8 +27,10 @@ PARALLEL = (
             "projection": Projection.HEADS,
             "rotary": Rotary.HALVES_AND_REST,
         },
-        readers=(readers.partial_rotary(0.25, "rotary_pct", "partial_rotary_factor"),)
-        + (readers.gpt_neox,),
+        readers=(
+            readers.partial_rotary(0.25, "rotary_pct", "partial_rotary_factor"),
+            readers.gpt_neox,
+        ),
     ),
     Family(
         model_type="gptj",

@@ -1,18 +1,20 @@
-"""Families with experts: Mixtral, Qwen's, OLMoE, GPT-OSS, Llama 4, DeepSeek's with latent attention."""
+"""Families with experts: Mixtral, Qwen's, OLMoE, GPT-OSS, Llama 4, DeepSeek's with latent
+attention."""
 
-from haversack_server.memory.hf_families import readers
+from haversack_server.memory.hf_families import expert_readers as readers
 from haversack_server.memory.hf_families.family import (
     ATTENTION_BIAS,
     FFN_BIAS,
     OPTIONAL_WINDOW,
     WINDOW,
+    Spellings,
 )
 from haversack_server.memory.hf_families.llama_like import WINDOW_DEFAULTS, llama_like
 from haversack_server.memory.traits import Norm, QueryKeyNorm, Rotary, Router, Routing
 
-_PER_TOKEN = {"experts_per_token": ("num_experts_per_tok",)}
-_LOCAL = _PER_TOKEN | {"experts": ("num_local_experts", "num_experts")}
-_EXPERTS = _PER_TOKEN | {"experts": ("num_experts", "num_local_experts")}
+_PER_TOKEN: Spellings = {"experts_per_token": ("num_experts_per_tok",)}
+_LOCAL: Spellings = _PER_TOKEN | {"experts": ("num_local_experts", "num_experts")}
+_EXPERTS: Spellings = _PER_TOKEN | {"experts": ("num_experts", "num_local_experts")}
 _UNUSED_HEADS = frozenset({"head_dim", "qk_head_dim", "num_key_value_heads"})
 
 ROUTED = (

@@ -42,10 +42,10 @@ _AXES = {
     "cp": "cp",
     "sp": "cp",
 }
-_OFFLOADS = {
-    "deepspeed_config.offload_optimizer_device": "optimizer states on the host",
-    "deepspeed_config.offload_param_device": "parameters on the host",
-}
+_OFFLOADS = (
+    ("offload_optimizer", "deepspeed_config.offload_optimizer_device"),
+    ("offload_parameters", "deepspeed_config.offload_param_device"),
+)
 _OTHERS = {
     "use_cpu": "training on CPUs",
     "fp8_config": "fp8 kernels and copies of weights",
@@ -148,7 +148,11 @@ def _deepspeed(reader: Reader) -> None:
         reader.set(DEEPSPEED_FILE, str(file.value), file.key)
     elif not reader.has(f"{section}.zero_stage"):
         reader.set("parallelism.sharding", Sharding.ZERO_2, f"{section}.zero_stage (2 by default)")
-    reader.unmodelled_if_on(_OFFLOADS)
+    for field, key in _OFFLOADS:
+        device = reader.word({"none": "none", "cpu": "cpu", "nvme": "nvme"}, key)
+        if device == "nvme":
+            reader.unmodelled(key, "states on a disk")
+        reader.set(f"parallelism.{field}", device == "cpu" or None, key)
     if reader.given(f"{section}.deepspeed_moe_layer_cls_names"):
         key = f"{section}.deepspeed_moe_layer_cls_names"
         reader.assume(f"{key}: taken for the layers that the model's own file describes")

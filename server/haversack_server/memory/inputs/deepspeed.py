@@ -39,6 +39,14 @@ _WINDOWS = (
     ("stage3_max_live_parameters", "parallelism.max_live_elements", None),
     ("stage3_max_reuse_distance", "parallelism.max_reuse_elements", None),
 )
+_OPTIMIZERS = {
+    "adam": Optimizer.ADAMW,
+    "adamw": Optimizer.ADAMW,
+    "sgd": Optimizer.SGD,
+    "adagrad": Optimizer.ADAGRAD,
+    "lion": Optimizer.LION,
+    "muon": Optimizer.MUON,
+}
 _LEFT_TO_ARGUMENTS = (
     "train_batch_size",
     "train_micro_batch_size_per_gpu",
@@ -47,12 +55,11 @@ _LEFT_TO_ARGUMENTS = (
     "bf16.enabled",
     "fp16.enabled",
 )
-_OFFLOADS = {
-    f"{_ZERO}.offload_optimizer.device": "optimizer states on the host",
-    f"{_ZERO}.offload_param.device": "parameters on the host",
-    f"{_ZERO}.cpu_offload": "optimizer states on the host",
-    f"{_ZERO}.cpu_offload_params": "parameters on the host",
-}
+# Field, the key of its device, and the flag of older files.
+_OFFLOADS = (
+    ("offload_optimizer", f"{_ZERO}.offload_optimizer.device", f"{_ZERO}.cpu_offload"),
+    ("offload_parameters", f"{_ZERO}.offload_param.device", f"{_ZERO}.cpu_offload_params"),
+)
 _OTHERS = {
     f"{_ZERO}.zero_quantized_weights": "quantized gathers",
     f"{_ZERO}.zero_quantized_gradients": "quantized reductions",
@@ -153,7 +160,8 @@ def read_values(reader: Reader) -> Reading:
     for key in _LEFT_TO_ARGUMENTS:
         if reader.is_auto(key):
             reader.assume(f"{key} is auto: left to the training arguments, or to what is assumed")
-    reader.unmodelled_if_on(_OFFLOADS | _OTHERS)
+    _offloads(reader)
+    reader.unmodelled_if_on(_OTHERS)
     return reader.result(QUIET)
 
 
@@ -191,6 +199,22 @@ def _windows(reader: Reader) -> None:
     reader.whole(f"{_ZERO}.sub_group_size")
 
 
+def _offloads(reader: Reader) -> None:
+    """Find what lives on the host; what lives on a disk is not modelled."""
+    for field, key, flag in _OFFLOADS:
+        device = reader.word({"none": "none", "cpu": "cpu", "nvme": "nvme"}, key)
+        if device == "nvme":
+            reader.unmodelled(key, "states on a disk")
+        if device == "cpu" or reader.flag(flag):
+            reader.set(f"parallelism.{field}", True, key if device else flag)
+    for section in ("offload_optimizer", "offload_param"):
+        key = f"{_ZERO}.{section}.pin_memory"
+        reader.set("parallelism.pin_memory", reader.flag(key) or None, key)
+    share = reader.number(f"{_ZERO}.offload_optimizer.ratio", most=1)
+    if share is not None and share < 1:
+        reader.unmodelled(f"{_ZERO}.offload_optimizer.ratio", "part of the states on the host")
+
+
 def _recipe(reader: Reader) -> None:
     """Find what parameters are held in; with a half precision the optimizer has an fp32 copy."""
     half = {
@@ -217,13 +241,12 @@ def _recipe(reader: Reader) -> None:
 
 def _optimizer(reader: Reader) -> None:
     """Find the optimizer; DeepSpeed's own Adam is one fused kernel."""
-    kinds = {"adam": Optimizer.ADAMW, "adamw": Optimizer.ADAMW, "sgd": Optimizer.SGD}
     given = reader.given("optimizer.type")
     foreach = reader.flag("optimizer.params.torch_adam")
     momentum = reader.number("optimizer.params.momentum")
     if given is None or reader.is_auto("optimizer.type"):
         return
-    kind = kinds.get(str(given.value).lower())
+    kind = _OPTIMIZERS.get(str(given.value).lower())
     if kind is None:
         reader.unmodelled("optimizer.type", "its states")
         return

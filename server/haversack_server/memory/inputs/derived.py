@@ -73,6 +73,8 @@ def _recipe(found: Merged, values: Mapping[str, Any], made: Derivation) -> None:
         made.assumptions.append(f"precision: fp32 throughout, since {place} mixes none")
         return
     engine = values.get(ENGINE)
+    if "training.finetuning" in values and engine is None:
+        return  # frozen weights are loaded in half precision; adapters say what they are in
     casts = engine in ("fsdp1", "fsdp2")
     is_sharded = values.get("parallelism.sharding") in (Sharding.FSDP1, Sharding.FSDP2)
     if engine not in _RECIPES or (casts and not is_sharded):

@@ -175,7 +175,7 @@ class FsdpKeys:
             reader.set("training.recompute", recompute, key)
         if reader.flag(*self.keys("offload_params", "cpu_offload")):
             key = self._key(*self.keys("offload_params", "cpu_offload"))
-            reader.unmodelled(key, "shards on the host")
+            reader.set("parallelism.offload_parameters", True, key)
         if reader.given(*self.keys("ignored_modules")):
             reader.unmodelled(self._key(*self.keys("ignored_modules")), "modules left whole")
         reader.set_word("training.state_dict", _STATE_DICTS, *self.keys("state_dict_type"))

@@ -65,15 +65,14 @@ _BACKENDS = {
 _OPTIMIZERS = {
     "adam": Optimizer.ADAMW,
     "sgd": Optimizer.SGD_MOMENTUM,
-    "muon": None,
-    "dist_muon": None,
-    "lion": None,
+    "muon": Optimizer.MUON,
+    "dist_muon": Optimizer.MUON,
+    "lion": Optimizer.LION,
 }
 _MEANT = {
     "pipeline-model-parallel-split-rank": "an encoder on stages of its own",
     "num-distributed-optimizer-instances": "an optimizer sharded over part of the data ranks",
     "use-precision-aware-optimizer": "optimizer states in other types",
-    "optimizer-cpu-offload": "an optimizer on the host",
     "cpu-offloading-num-layers": "activations on the host",
     "fine-grained-activation-offloading": "activations on the host",
     "defer-embedding-wgrad-compute": "inputs kept for the embedding's late gradient",
@@ -147,15 +146,15 @@ def _step(reader: Reader) -> None:
     reader.set_whole("training.seq", "seq-length", "encoder-seq-length")
     reader.set_whole("training.target_seq", "decoder-seq-length")
     reader.set_whole(GLOBAL_BATCH, "global-batch-size")
-    kind = reader.given("optimizer")
-    if kind is None:
+    moved = reader.flag("optimizer-cpu-offload")
+    reader.set("parallelism.offload_optimizer", moved, "optimizer-cpu-offload")
+    share = reader.number("optimizer-offload-fraction", most=1)
+    if moved and share is not None and share < 1:
+        reader.unmodelled("optimizer-offload-fraction", "part of an optimizer on the host")
+    if reader.given("optimizer") is None:
         reader.set("training.optimizer", Optimizer.ADAMW, "optimizer (adam by default)")
         return
-    known = reader.word(_OPTIMIZERS, "optimizer")
-    if known is not None:
-        reader.set("training.optimizer", known, "optimizer")
-    elif str(kind.value).lower() in _OPTIMIZERS:
-        reader.unmodelled("optimizer", "its states")
+    reader.set_word("training.optimizer", _OPTIMIZERS, "optimizer")
 
 
 def _loss(reader: Reader, script: str) -> None:

@@ -222,6 +222,10 @@ def _optimizer(reader: Reader) -> None:
             reader.unmodelled("optimizer.name", "its states")
         reader.set("training.optimizer", kind, "optimizer.name")
     reader.set_word("training.optimizer_kernel", _KERNELS, "optimizer.implementation")
+    early = reader.flag("optimizer.early_step_in_backward")
+    reader.set("training.optimizer_in_backward", early, "optimizer.early_step_in_backward")
+    moved = reader.flag("training.enable_cpu_offload")
+    reader.set("parallelism.offload_parameters", moved, "training.enable_cpu_offload")
 
 
 def _compiled(reader: Reader) -> None:

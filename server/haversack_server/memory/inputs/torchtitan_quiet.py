@@ -1,8 +1,6 @@
 """Keys of torchtitan's files that change no byte of a step, and those that no term knows."""
 
 UNMODELLED = {
-    "training.enable_cpu_offload": "shards on the host",
-    "optimizer.early_step_in_backward": "an optimizer step inside the backward",
     "compile.enable_compiled_autograd": "compiled autograd",
     "training.enable_compiled_autograd": "compiled autograd",
     "model.converters": "converted linear layers",

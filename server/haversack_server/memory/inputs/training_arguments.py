@@ -16,6 +16,8 @@ from haversack_server.memory.inputs import deepspeed
 from haversack_server.memory.inputs.fsdp_keys import QUIET as FSDP_QUIET
 from haversack_server.memory.inputs.fsdp_keys import STRATEGIES, FsdpKeys, Strategy
 from haversack_server.memory.inputs.launcher import with_launcher
+from haversack_server.memory.inputs.lora_keys import QUIET as LORA_QUIET
+from haversack_server.memory.inputs.lora_keys import read_lora
 from haversack_server.memory.inputs.megatron_text import is_yaml, parse_arguments
 from haversack_server.memory.inputs.reader import Given, Reader
 from haversack_server.memory.inputs.reading import (
@@ -40,6 +42,18 @@ _OPTIMIZERS = {
     "adamw_apex_fused": (_ADAMW, _FUSED),
     "adamw_hf": (_ADAMW, OptimizerKernel.FOR_LOOP),
     "sgd": (Optimizer.SGD, _FOREACH),
+    "rmsprop": (Optimizer.RMSPROP, _FOREACH),
+    "adagrad": (Optimizer.ADAGRAD, _FOREACH),
+    "adafactor": (Optimizer.ADAFACTOR_FP32, None),
+    "adamw_8bit": (Optimizer.ADAMW_8BIT, None),
+    "adamw_bnb_8bit": (Optimizer.ADAMW_8BIT, None),
+    "paged_adamw": (Optimizer.PAGED_ADAMW, None),
+    "paged_adamw_32bit": (Optimizer.PAGED_ADAMW, None),
+    "paged_adamw_8bit": (Optimizer.PAGED_ADAMW_8BIT, None),
+    "lion_32bit": (Optimizer.LION, None),
+    "lion_8bit": (Optimizer.LION_8BIT, None),
+    "paged_lion_32bit": (Optimizer.PAGED_LION, None),
+    "paged_lion_8bit": (Optimizer.PAGED_LION_8BIT, None),
 }
 _ATTENTIONS = {
     "fa2": Attention.FLASH,
@@ -73,9 +87,10 @@ def _read(values: dict[Any, Any], source: Source) -> Reading:
     _kernels(reader)
     _fsdp(reader)
     section = _deepspeed(reader, inner)
+    read_lora(reader)
     reader.unmodelled_if_on(UNMODELLED)
     _training_kind(reader)
-    quiet = (*QUIET, *(f"fsdp_config.{each}" for each in FSDP_QUIET))
+    quiet = (*QUIET, *LORA_QUIET, *(f"fsdp_config.{each}" for each in FSDP_QUIET))
     reading = reader.result(quiet)
     return joined(reading, section, "deepspeed") if section else reading
 
@@ -86,8 +101,13 @@ def _steps(reader: Reader) -> None:
     reader.set_whole("training.seq", *_LENGTH)
     if reader.flag("auto_find_batch_size"):
         reader.assume("auto_find_batch_size: the microbatch is taken as it is written")
-    if reader.flag("gradient_checkpointing"):
+    checkpoints = reader.flag("gradient_checkpointing")
+    off = reader.flag("disable_gradient_checkpointing")
+    if checkpoints:
         reader.set("training.recompute", Recompute.FULL, "gradient_checkpointing")
+    elif checkpoints is None and not off and reader.has("cutoff_len", "finetuning_type"):
+        key = "disable_gradient_checkpointing (LLaMA-Factory checkpoints by default)"
+        reader.set("training.recompute", Recompute.FULL, key)
     if reader.flag("packing", "sample_packing"):
         reader.assume("packing: every sequence is as long as the longest")
 
@@ -156,7 +176,7 @@ def _strategy(reader: Reader, given: Given) -> Strategy | None:
     else:
         reader.unmodelled("fsdp", "one unit of the whole model, since nothing is wrapped")
     if "offload" in flags:
-        reader.unmodelled("fsdp", "shards on the host")
+        reader.set("parallelism.offload_parameters", True, "fsdp")
     others = [flag for flag in flags if flag not in ("auto_wrap", "offload")]
     unknown = [flag for flag in others if flag not in STRATEGIES]
     if unknown or len(others) > 1:
@@ -181,13 +201,7 @@ def _deepspeed(reader: Reader, given: object) -> Reading | None:
 
 
 def _training_kind(reader: Reader) -> None:
-    """Name ways of training that hold other states, or other models, than a full fine-tune."""
-    kind = reader.given("finetuning_type")
-    if kind is not None and str(kind.value).lower() != "full":
-        reader.unmodelled("finetuning_type", "frozen parameters and adapters")
-    adapter = reader.given("adapter")
-    if adapter is not None and adapter.value:
-        reader.unmodelled("adapter", "frozen parameters and adapters")
+    """Name ways of training that hold another model beside the trained one, or run elsewhere."""
     stage = reader.given("stage")
     if stage is not None and str(stage.value).lower() not in ("sft", "pt"):
         reader.unmodelled("stage", "a second model beside the trained one")

@@ -4,15 +4,7 @@ Patterns over dotted keys: schedules, logs, data, files, evaluation (asked for a
 """
 
 UNMODELLED = {
-    "load_in_8bit": "quantized weights",
-    "load_in_4bit": "quantized weights",
-    "quantization_bit": "quantized weights",
     "quantization_config": "quantized weights",
-    "lora_r": "frozen parameters and adapters",
-    "lora_rank": "frozen parameters and adapters",
-    "lora_target": "frozen parameters and adapters",
-    "lora_target_modules": "frozen parameters and adapters",
-    "use_peft": "frozen parameters and adapters",
     "freeze_trainable_layers": "frozen parameters",
     "use_galore": "GaLore's projected states",
     "use_badam": "BAdam's blocks",

@@ -14,6 +14,8 @@ from haversack_server.memory.schedule.whole import Whole
 from haversack_server.memory.schedule.zero import Zero
 from haversack_server.memory.schedule.zero3 import Zero3
 
+_DEEPSPEED = (Sharding.ZERO_1, Sharding.ZERO_2, Sharding.ZERO_3)
+
 
 class Schedule(Protocol):
     """What a framework holds beside model states and activations, stretch by stretch.
@@ -36,7 +38,10 @@ class Schedule(Protocol):
 
 
 def schedule_of(chain: Chain) -> Schedule:
-    """Choose by the kind of sharding; states that one rank holds whole need no schedule."""
+    """Choose by the kind of sharding; states that one rank holds whole need no schedule.
+
+    DeepSpeed offloads the states of a single rank by the same code.
+    """
     degrees = chain.degrees
     if chain.schedule.idealised and degrees.shards_parameters:
         return Ideal(chain)
@@ -44,8 +49,9 @@ def schedule_of(chain: Chain) -> Schedule:
         return Fsdp2(chain)
     if degrees.sharding is Sharding.FSDP1:
         return Fsdp1(chain)
-    if degrees.sharding is Sharding.ZERO_3 and degrees.shard_ranks > 1:
+    several = degrees.shard_ranks > 1
+    if degrees.sharding is Sharding.ZERO_3 and (several or chain.offload.parameters):
         return Zero3(chain)
-    if degrees.sharding in (Sharding.ZERO_1, Sharding.ZERO_2) and degrees.shard_ranks > 1:
+    if degrees.sharding in _DEEPSPEED and (several or chain.offload.optimizer):
         return Whole(chain) if chain.gradients_stand else Zero(chain)
     return Whole(chain)

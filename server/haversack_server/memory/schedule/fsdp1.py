@@ -42,9 +42,6 @@ class Fsdp1:
             unit = self._of_block.get(index)
             if unit is not None and unit.first == index:
                 yield self._open(live, unit, gathered, Place.GATHER, index)
-                if self._chain.schedule.forward_prefetch:
-                    for ahead in self._units[unit.index + 1 : unit.index + 2]:
-                        yield self._open(live, ahead, gathered, Place.GATHER, index)
             yield live.at(Place.FORWARD, index)
             if unit is not None and unit.last == index and self._reshards:
                 live.drop(Column.GATHERED, self._sizes[unit.index].gathered)
@@ -125,8 +122,9 @@ class Fsdp1:
         cast_back = live.at(Place.REDUCE, unit.first)
         live.drop(Column.REDUCE, sizes.reduce_output)
         accumulates = unit.first >= span.gradients_from
-        if casts and accumulates:
+        adds = self._chain.keeps_gradients and not accumulates
+        if casts and not adds:
             live.drop(Column.GRADIENTS, sizes.shard_gradients)
-        elif not casts and not accumulates:
+        elif adds and not casts:
             live.add(Column.GRADIENTS, sizes.shard_gradients)
         return highest(reduced, cast_back)

@@ -144,9 +144,10 @@ class Backward:
             live.add(Column.GRADIENTS, sizes.shard_gradients)
         reduced = live.at(Place.REDUCE, unit.first)
         live.drop(Column.REDUCE, sizes.reduce_output)
-        if casts and accumulates:
+        adds = self._chain.keeps_gradients and not accumulates
+        if casts and not adds:
             live.drop(Column.GRADIENTS, sizes.shard_gradients)
-        elif not casts and not accumulates:
+        elif adds and not casts:
             live.add(Column.GRADIENTS, sizes.shard_gradients)
         if self._chain.degrees.dp_replicate > 1 and (casts or accumulates):
             live.add(Column.ALL_REDUCE, sizes.reduce_output)

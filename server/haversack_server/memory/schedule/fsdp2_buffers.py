@@ -13,7 +13,8 @@ class Buffers:
     """What ``fully_shard`` allocates for one unit.
 
     ``gathered`` are its parameters as they are computed with, padding included; ``copy`` is the
-    all-gather's own output and ``cast`` its input where shards have another type. ``kept`` stays
+    all-gather's own output and ``cast`` its input where shards have another type, or come from the
+    host. ``kept`` stays
     after forward where the unit is resharded to fewer ranks.
     """
 
@@ -33,11 +34,12 @@ def buffers(chain: Chain, unit: WrapUnit) -> Buffers:
     recipe, several = chain.recipe, chain.degrees.shard_ranks > 1
     casts = several and recipe.compute != recipe.parameter
     gathered = unit.whole * recipe.compute
+    arriving = unit.shard * recipe.parameter if chain.offload.parameters else 0
     ranks = chain.schedule.reshard_ranks
     return Buffers(
         gathered=gathered,
         copy=gathered if several else 0,
-        cast=unit.shard * recipe.compute if casts else 0,
+        cast=arriving + (unit.shard * recipe.compute if casts else 0),
         kept=gathered // ranks if ranks else 0,
         gradients=unit.elements * recipe.compute,
         unreduced=unit.elements * recipe.reduce,
@@ -53,4 +55,6 @@ def carried(chain: Chain, span: Span) -> dict[Column, int]:
     if span.unreduced:
         whole = sum(block.unit.elements for block in there)
         return {Column.UNSHARDED_GRADIENTS: whole * recipe.reduce}
+    if not chain.keeps_gradients:
+        return {}
     return {Column.GRADIENTS: sum(block.unit.shard for block in there) * recipe.gradient}

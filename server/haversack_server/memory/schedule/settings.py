@@ -31,7 +31,6 @@ class ScheduleSettings:
     no_sync: bool = False
     idealised: bool = False
     backward_prefetch: BackwardPrefetch = BackwardPrefetch.PRE
-    forward_prefetch: bool = False
     reduce_bucket_elements: int = REDUCE_BUCKET_ELEMENTS
     overlap_reduce: bool = False
     contiguous_gradients: bool = True
@@ -42,6 +41,7 @@ class ScheduleSettings:
     gradient_as_bucket_view: bool = False
     occasions: tuple[Occasion, ...] = ()
     full_state_dict: bool = False
+    updates_in_backward: bool = False
 
 
 def schedule_settings(parallelism: Parallelism, training: Training) -> ScheduleSettings:
@@ -55,7 +55,6 @@ def schedule_settings(parallelism: Parallelism, training: Training) -> ScheduleS
         reshard_ranks=given.reshard_ranks or 0,
         no_sync=bool(training.no_sync),
         backward_prefetch=given.backward_prefetch or BackwardPrefetch.PRE,
-        forward_prefetch=bool(given.forward_prefetch),
         reduce_bucket_elements=given.reduce_bucket_elements or REDUCE_BUCKET_ELEMENTS,
         # DeepSpeed overlaps by default in stage 3 alone.
         overlap_reduce=given.sharding is Sharding.ZERO_3 if overlap is None else overlap,
@@ -67,6 +66,7 @@ def schedule_settings(parallelism: Parallelism, training: Training) -> ScheduleS
         gradient_as_bucket_view=bool(given.gradient_as_bucket_view),
         occasions=training.occasions,
         full_state_dict=training.state_dict is StateDict.FULL,
+        updates_in_backward=bool(training.optimizer_in_backward),
     )
 
 

@@ -3,12 +3,14 @@
 The bucket is allocated at its full size when a backward starts and freed when it ends; with
 overlap_comm there are two. A gradient is copied into the bucket as soon as it is made, so one
 parameter's is whole beside it. Stage 2 then keeps the rank's own partition, stage 1 keeps all.
-The step converts the partition to fp32. Source: DeepSpeed, deepspeed/runtime/zero/stage_1_and_2.py
-(``ipg_buffer``, ``copy_grads_in_partition``, ``step``).
+The step converts the partition to fp32. With offload_optimizer stage 2 sends its gradients to the
+host by way of a buffer as large as the largest parameter, which stays. Source: DeepSpeed,
+deepspeed/runtime/zero/stage_1_and_2.py (``ipg_buffer``, ``copy_grads_in_partition``, ``step``).
 """
 
 from collections.abc import Iterator
 
+from haversack.parallelism import Sharding
 from haversack_server.memory.chain import Chain
 from haversack_server.memory.moments import Column, Live, Place, Stretch
 from haversack_server.memory.schedule.span import Span
@@ -19,11 +21,15 @@ class Zero:
 
     def __init__(self, chain: Chain) -> None:
         self._chain = chain
-        self._sharded = chain.degrees.shards_gradients
+        self._sharded = chain.degrees.shards_gradients or not chain.keeps_gradients
 
     def standing(self, step: int) -> dict[Column, int]:
-        """Give what lives as long as the job: nothing but model states."""
-        return {}
+        """Give what lives as long as the job: the buffer by way of which gradients leave."""
+        stage_3 = self._chain.degrees.sharding is Sharding.ZERO_3
+        if stage_3 or not self._chain.offload.optimizer:
+            return {}
+        largest = max(block.unit.largest for block in self._chain.blocks)
+        return {Column.REDUCE: largest * self._chain.recipe.gradient}
 
     def forward(self, span: Span) -> Iterator[Stretch]:
         """Run; nothing is gathered."""
@@ -48,6 +54,8 @@ class Zero:
 
     def _kept_elements(self, index: int) -> int:
         block = self._chain.blocks[index]
+        if not self._chain.keeps_gradients:
+            return 0
         return block.unit.shard if self._sharded else block.made_elements
 
     def _carried(self, span: Span) -> dict[Column, int]:
@@ -61,10 +69,12 @@ def bucket_bytes(chain: Chain) -> int:
     """Give the bytes of the reduce buckets: one, or two that take turns.
 
     A contiguous bucket has its full size even where the model is smaller; otherwise gradients are
-    flattened into a new tensor once there are so many.
+    flattened into a new tensor once there are so many. Stage 1 ignores both settings (engine.py).
     """
-    settings = chain.schedule
-    elements = settings.reduce_bucket_elements
+    settings, elements = chain.schedule, chain.schedule.reduce_bucket_elements
+    whole = sum(block.unit.elements for block in chain.blocks)
+    if chain.degrees.sharding is Sharding.ZERO_1:
+        return min(elements, whole) * chain.recipe.reduce
     if not settings.contiguous_gradients:
-        elements = min(elements, sum(block.unit.elements for block in chain.blocks))
+        elements = min(elements, whole)
     return elements * chain.recipe.reduce * (1 + settings.overlap_reduce)

@@ -5,9 +5,11 @@ fetched ahead. After a module they are freed, unless they are used again within 
 of the trace (which goes through forward and backward), so those of the last layers stay from
 forward to backward, max_live_elements of them at most. Parameters below persistent_elements are
 never sharded. The rank's gradients have one flat buffer from the start, as has the reduce bucket;
-reducing it flattens it once more. Source: DeepSpeed, deepspeed/runtime/zero/stage3.py
-(``grad_partitions_flat_buffer``, ``__ipg_bucket_flat_buffer``) and partitioned_param_coordinator.py
-(``__params_to_release``, ``fetch_sub_module``).
+reducing it flattens it once more. With offload_optimizer the gradients' buffer is on the host; with
+offload_param a module's shards are copied to the device before they are gathered. Source:
+DeepSpeed, deepspeed/runtime/zero/stage3.py (``grad_partitions_flat_buffer``,
+``__ipg_bucket_flat_buffer``) and partitioned_param_coordinator.py (``__params_to_release``,
+``fetch_sub_module``).
 """
 
 from collections.abc import Iterator
@@ -73,12 +75,18 @@ class Zero3:
         """Copy the unit out of the flat buffer in which it arrives, then run it."""
         each, settings, own = self._chain.recipe.compute, self._chain.schedule, self._wholes[index]
         live.add(Column.GATHERED, (kept + own) * each)
-        live.add(Column.PREFETCHED, own * each)
+        live.add(Column.PREFETCHED, own * each + self._arriving(index))
         yield live.at(gather, index)
         room = max(0, settings.max_live_elements - kept - own)
-        live.drop(Column.PREFETCHED, own * each)
+        live.drop(Column.PREFETCHED, own * each + self._arriving(index))
         live.add(Column.PREFETCHED, min(ahead, settings.prefetch_elements, room) * each)
         yield live.at(run, index)
+
+    def _arriving(self, index: int) -> int:
+        """Bytes of a shard's copy on the device, where shards live on the host."""
+        if not self._chain.offload.parameters:
+            return 0
+        return self._chain.blocks[index].unit.shard * self._chain.recipe.parameter
 
     def _kept(self, places: range) -> int:
         """Elements of those blocks that stay gathered from forward to backward."""
@@ -86,6 +94,7 @@ class Zero3:
         kept = sum(
             self._wholes[place]
             for place in places
-            if 2 * (self._later[place] - self._wholes[place]) < settings.max_reuse_elements
+            # Later blocks run forward and backward before this one is needed again.
+            if 2 * self._later[place] < settings.max_reuse_elements
         )
         return min(kept, settings.max_live_elements)

@@ -46,6 +46,7 @@ def attention(model: Architecture, names: Names) -> Parameters:
         return _latent(model, names, model.latent)
     queries, keys = model.heads * model.head_dim, model.kv_heads * model.head_dim
     bias, make = model.query_key_value_bias, conv1d if names.transposed else linear
+    sizes: tuple[tuple[str, int], ...]
     if model.projection is Projection.SEPARATE:
         sizes = ((names.query, queries), (names.key, keys), (names.value, keys))
     else:

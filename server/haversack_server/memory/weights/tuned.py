@@ -11,7 +11,8 @@ from haversack_server.memory.weights.names import Names, names_of
 def tuned(model: Architecture, tuning: Tuning, compute_bytes: int) -> Architecture:
     """Freeze what does not train, and add the adapters' parameters to each unit.
 
-    Two adapter weights for a product of ``outputs`` and ``inputs``: (rank, inputs), (outputs, rank).
+    Two adapter weights for a product of ``outputs`` and ``inputs``: (rank, inputs), (outputs,
+    rank).
     """
     roles = _roles(names_of(model.family))
     known: dict[int, Parameters] = {}
@@ -29,7 +30,9 @@ def _shared_variants(units: tuple[Unit, ...]) -> tuple[Unit, ...]:
     """Let equal variants be one object, as option tables look for."""
     known: dict[Architecture, Architecture] = {}
     return tuple(
-        replace(unit, variant=known.setdefault(unit.variant, unit.variant)) if unit.variant else unit
+        replace(unit, variant=known.setdefault(unit.variant, unit.variant))
+        if unit.variant
+        else unit
         for unit in units
     )
 
@@ -55,15 +58,23 @@ def _roles(names: Names) -> dict[str, frozenset[str]]:
 
 
 def _unit(
-    unit: Unit, roles: dict[str, frozenset[str]], tuning: Tuning, compute_bytes: int, model: Architecture
+    unit: Unit,
+    roles: dict[str, frozenset[str]],
+    tuning: Tuning,
+    compute_bytes: int,
+    model: Architecture,
 ) -> Parameters:
     made: list[Parameter] = []
     for parameter in unit.parameters:
         made.append(_marked(unit.kind, parameter, tuning, compute_bytes))
         module, _, last = parameter.name.rpartition(".")
-        adapted = tuning.rank and last == "weight" and tuning.targets & roles.get(module, frozenset())
+        adapted = (
+            tuning.rank and last == "weight" and tuning.targets & roles.get(module, frozenset())
+        )
         if adapted:
-            made += _adapter(module, parameter, tuning.rank, transposed=_transposed(model, parameter))
+            made += _adapter(
+                module, parameter, tuning.rank, transposed=_transposed(model, parameter)
+            )
     return tuple(made)
 
 
@@ -81,9 +92,7 @@ def _adapter(module: str, weight: Parameter, rank: int, *, transposed: bool) -> 
     )
 
 
-def _marked(
-    kind: UnitKind, parameter: Parameter, tuning: Tuning, compute_bytes: int
-) -> Parameter:
+def _marked(kind: UnitKind, parameter: Parameter, tuning: Tuning, compute_bytes: int) -> Parameter:
     if _trains(kind, parameter, tuning):
         return parameter
     quantized = len(parameter.shape) > 1 and (

@@ -95,7 +95,10 @@ def _stacked_layer(model: Architecture, names: Names) -> Parameters:
         *((bias,) if model.relative_buckets else ()),
         *cross,
         *feed_forward(model, own),
-        *(Parameter(f"layer.{index}.layer_norm.weight", (model.hidden,)) for index in range(last + 1)),
+        *(
+            Parameter(f"layer.{index}.layer_norm.weight", (model.hidden,))
+            for index in range(last + 1)
+        ),
     )
 
 
@@ -146,7 +149,8 @@ def _head(model: Architecture, names: Names) -> Unit:
 
 
 def _encoder_decoder(model: Architecture, names: Names) -> tuple[Unit, ...]:
-    """T5: the encoder, a bridge of its last norm and the decoder's embedding, the decoder, the head.
+    """T5: the encoder, a bridge of its last norm and the decoder's embedding, the decoder, the
+    head.
 
     The bridge's output and the encoder's output are both handed on; see ``bridge_tape``.
     """

@@ -1,10 +1,48 @@
-"""The built-in workloads, by the names of ``haversack_server.verify.catalog``."""
+"""The built-in workloads, by the names of ``haversack_server.verify.catalog``.
+
+Small cases register themselves where their modules are loaded; library models are built by name.
+"""
 
 from collections.abc import Callable
 
 from haversack.torch import Workload
-from haversack_server.worker.zoo import convnet, entropy, gpt2, mlp, sine
+from haversack_server.worker.zoo import (
+    buffers,
+    cache,
+    convnet,
+    entropy,
+    experts,
+    gpt2,
+    hooks,
+    inputs,
+    layers,
+    library,
+    mlp,
+    modes,
+    nondeterminism,
+    reentrant,
+    rng,
+    selective,
+    sine,
+    state,
+)
+from haversack_server.worker.zoo.case import CASES
 
+# Loading them is what fills CASES.
+_FAMILIES = (
+    buffers,
+    cache,
+    experts,
+    hooks,
+    inputs,
+    layers,
+    modes,
+    nondeterminism,
+    reentrant,
+    rng,
+    selective,
+    state,
+)
 FACTORIES: dict[str, Callable[..., Workload]] = {
     "conv-batchnorm": convnet.conv_batchnorm,
     "entropy-mask": entropy.entropy_mask,
@@ -17,4 +55,6 @@ FACTORIES: dict[str, Callable[..., Workload]] = {
     "sine-dropout-square-no-preserve": sine.without_preserved_rng,
     "sine-dropout-square-python-random": sine.with_python_random,
     "sine-dropout-square-zero-input": sine.with_zero_input,
+    **CASES,
+    **library.FACTORIES,
 }

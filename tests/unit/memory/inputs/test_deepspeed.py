@@ -63,16 +63,22 @@ def test_auto_is_left_to_the_model_or_named() -> None:
     assert any("train_micro_batch_size_per_gpu is auto" in each for each in reading.assumptions)
 
 
-def test_an_offload_is_named_as_not_modelled_with_its_key() -> None:
-    reading = read(sample("zero3_offload_auto.json"))
-    assert len(reading.unmodelled) == 2
-    assert "zero_optimization.offload_param.device=cpu" in reading.unmodelled[1]
-    assert read(sample("zero2_defaults.json")).unmodelled == ()
+def test_what_is_offloaded_lives_on_the_host_or_on_a_disk_that_is_not_modelled() -> None:
+    found = settings(sample("zero3_offload_auto.json"))
+    assert found["parallelism.offload_optimizer"] is True
+    assert found["parallelism.offload_parameters"] is True
+    assert of(BF16 | {"zero_optimization": {"stage": 2, "cpu_offload": True}})[
+        "parallelism.offload_optimizer"
+    ]
+    disk = BF16 | {"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme"}}}
+    (said,) = read(written(KIND, disk)).unmodelled
+    assert "zero_optimization.offload_param.device=nvme" in said
 
 
 def test_an_offload_to_none_is_none() -> None:
     values = BF16 | {"zero_optimization": {"stage": 3, "offload_param": {"device": "none"}}}
     assert read(written(KIND, values)).unmodelled == ()
+    assert "parallelism.offload_parameters" not in of(values)
 
 
 def test_a_misspelled_key_is_listed_with_its_path() -> None:

@@ -328,3 +328,9 @@ def test_a_script_of_another_model_is_named() -> None:
     reading = read(written(KIND, "pretrain_mamba.py --num-layers 2 --hidden-size 8"))
     assert reading.architecture is None
     assert "Mamba under Megatron" in reading.unmodelled[0]
+
+
+def test_muon_and_an_optimizer_on_the_host() -> None:
+    found = of(optimizer="dist_muon", optimizer_cpu_offload=True)
+    assert found["training.optimizer"] is Optimizer.MUON
+    assert found["parallelism.offload_optimizer"] is True

@@ -104,3 +104,11 @@ def test_a_key_that_nobody_knows_is_listed_with_its_section() -> None:
 def test_a_text_that_is_no_toml_is_refused() -> None:
     with pytest.raises(InvalidRequestError, match="not TOML"):
         read(written(TOML, "[training\nseq_len = 1"))
+
+
+def test_shards_on_the_host_and_early_steps() -> None:
+    found = toml(
+        "[training]\nenable_cpu_offload = true\n[optimizer]\nearly_step_in_backward = true\n"
+    )
+    assert found["parallelism.offload_parameters"] is True
+    assert found["training.optimizer_in_backward"] is True

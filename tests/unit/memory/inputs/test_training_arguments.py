@@ -6,6 +6,7 @@ import pytest
 from tests.unit.memory.inputs.samples import read, sample, settings, written
 
 from haversack.errors import InvalidRequestError
+from haversack.finetuning import StoredWeights
 from haversack.parallelism import Sharding, WrapPolicy
 from haversack.run import (
     Attention,
@@ -93,10 +94,33 @@ def test_two_lengths_that_differ_are_refused() -> None:
         of(max_seq_length=512, max_length=1024)
 
 
-def test_adapters_and_quantized_weights_are_named() -> None:
-    values = {"finetuning_type": "lora", "quantization_bit": 4, "stage": "dpo"}
+def test_adapters_of_llama_factory() -> None:
+    found = of(finetuning_type="lora", lora_rank=16, quantization_bit=4, lora_dropout=0.1)
+    finetuning = found["training.finetuning"]
+    assert finetuning.rank == 16
+    assert finetuning.targets == ("query", "key", "value", "output", "gate", "up", "down")
+    assert finetuning.frozen_weights is StoredWeights.NF4_DOUBLE
+    assert finetuning.adapter_dropout == 0.1
+
+
+def test_adapters_of_axolotl_and_trl() -> None:
+    axolotl = of(adapter="qlora", lora_r=32, load_in_4bit=True, lora_target_linear=True)
+    assert axolotl["training.finetuning"].frozen_weights is StoredWeights.NF4_DOUBLE
+    trl = of(use_peft=True, lora_target_modules=["q_proj", "v_proj"], load_in_8bit=True)
+    assert trl["training.finetuning"].rank == 8
+    assert trl["training.finetuning"].targets == ("query", "value")
+    assert trl["training.finetuning"].frozen_weights is StoredWeights.INT8
+
+
+def test_a_module_that_is_not_known_is_named() -> None:
+    reading = read(written(KIND, {"adapter": "lora", "lora_target_modules": ["wqkv"]}))
+    assert "modules of these names" in reading.unmodelled[0]
+
+
+def test_other_ways_of_training_are_named() -> None:
+    values = {"finetuning_type": "freeze", "quantization_bit": 4, "stage": "dpo"}
     said = " ".join(read(written(KIND, values)).unmodelled)
-    assert "frozen parameters and adapters" in said
+    assert "frozen parameters of another kind" in said
     assert "quantized weights" in said
     assert "a second model" in said
 
@@ -129,3 +153,25 @@ def test_fsdp_without_wrapping_is_one_unit() -> None:
 def test_a_strategy_that_does_not_exist_is_refused() -> None:
     with pytest.raises(InvalidRequestError, match="use one of full_shard"):
         of(fsdp="half_shard auto_wrap")
+
+
+@pytest.mark.parametrize(
+    ("optim", "optimizer"),
+    [
+        ("adamw_bnb_8bit", Optimizer.ADAMW_8BIT),
+        ("paged_adamw_8bit", Optimizer.PAGED_ADAMW_8BIT),
+        ("adafactor", Optimizer.ADAFACTOR_FP32),
+        ("lion_32bit", Optimizer.LION),
+    ],
+)
+def test_optimizers_of_other_libraries(optim: str, optimizer: Optimizer) -> None:
+    found = of(optim=optim)
+    assert found["training.optimizer"] is optimizer
+    assert "training.optimizer_kernel" not in found
+
+
+def test_llama_factory_recomputes_unless_told_not_to() -> None:
+    assert of(cutoff_len=512)["training.recompute"] is Recompute.FULL
+    off = of(cutoff_len=512, disable_gradient_checkpointing=True)
+    assert "training.recompute" not in off
+    assert "training.recompute" not in of(max_length=512)

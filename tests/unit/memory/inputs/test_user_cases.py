@@ -21,24 +21,26 @@ def zero(**keys: Any) -> Document:
     return written(DocumentFormat.DEEPSPEED, values, name="ds.json")
 
 
-def expected_mib(document: Document) -> float:
+def backward_mib(document: Document) -> float:
     asked = EstimateRequest(
         documents=(model(), document),
-        training=Training(seq=128, microbatch=1),
+        # Long enough for a peak in backward, where the buckets are; not in the optimizer step.
+        training=Training(seq=4096, microbatch=1),
         parallelism=Parallelism(world_size=8),
     )
     answer = estimate(asked)
     assert answer.peak is not None
+    assert "backward" in answer.peak_phase
     return answer.peak.allocated.expected_bytes / MIB
 
 
 def test_smaller_buckets_save_what_the_user_saw() -> None:
     # deepspeedai/DeepSpeed, ZeRO-2 bucket 5e8 -> 1e8 -> 1e7, overlap_comm off:
     # -1527, -341 and -954 MiB seen, 4, 4 and 2 bytes an element by arithmetic.
-    whole = expected_mib(zero(stage=2, reduce_bucket_size=5e8, overlap_comm=True))
-    fifth = expected_mib(zero(stage=2, reduce_bucket_size=1e8, overlap_comm=True))
-    tenth = expected_mib(zero(stage=2, reduce_bucket_size=1e7, overlap_comm=True))
-    alone = expected_mib(zero(stage=2, reduce_bucket_size=5e8, overlap_comm=False))
+    whole = backward_mib(zero(stage=2, reduce_bucket_size=5e8, overlap_comm=True))
+    fifth = backward_mib(zero(stage=2, reduce_bucket_size=1e8, overlap_comm=True))
+    tenth = backward_mib(zero(stage=2, reduce_bucket_size=1e7, overlap_comm=True))
+    alone = backward_mib(zero(stage=2, reduce_bucket_size=5e8, overlap_comm=False))
     assert fifth - whole == pytest.approx(-1526, abs=1)
     assert tenth - fifth == pytest.approx(-343, abs=1)
     assert alone - whole == pytest.approx(-954, abs=1)
@@ -56,7 +58,8 @@ def test_states_of_an_offloaded_run_are_not_sold_as_the_run() -> None:
         )
     )
     assert answer.verdict is EstimateVerdict.UNKNOWN
-    assert "offload_optimizer.device=cpu" in answer.reason
+    assert "activations and working tensors come on top" in answer.reason
+    assert answer.steady_bytes < 2**30
 
 
 def test_a_file_full_of_auto_is_runnable() -> None:

@@ -1,0 +1,179 @@
+"""A plan, put into effect on a model, and taken back.
+
+Each block that a plan recomputes runs as a region of ``torch.utils.checkpoint``; nothing else of
+the model changes but ``config.use_cache``, which is False meanwhile, as transformers itself has it
+under its own checkpointing. Knows not why a plan is as it is.
+"""
+
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any
+
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from haversack.errors import InvalidRequestError, NotSupportedError, Violation, check
+from haversack.plan import Plan
+from haversack.run import BlockAction
+from haversack.torch.blocks import fingerprint, inner_module, named_blocks
+from haversack.torch.policy import Policy, parsed
+from haversack.torch.regions import Region
+from haversack.torch.replay import ContextFn
+
+
+class Applied:
+    """A plan in effect on a model, until ``remove()`` or the end of a ``with``.
+
+    ``options`` has the option of each block that is not simply saved.
+    """
+
+    def __init__(
+        self, regions: list[tuple[nn.Module, Region]], options: dict[str, str], model: nn.Module
+    ) -> None:
+        self.options = options
+        self._regions = regions
+        self._caching = list(_caching(model)) if regions else []
+        for module, region in regions:
+            region.put(module)
+        for config in self._caching:
+            config.use_cache = False
+
+    def remove(self) -> None:
+        """Put the model back as it was; a second time does nothing."""
+        for module, region in self._regions:
+            region.remove(module)
+        for config in self._caching:
+            config.use_cache = True
+        self._regions, self._caching = [], []
+
+    def __enter__(self) -> "Applied":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.remove()
+
+
+def apply(model: nn.Module, plan: Plan, *, context_fn: ContextFn | None = None) -> Applied:
+    """Run each block of the model by the option that the plan chose for it.
+
+    Before or after ``fully_shard`` or ``DistributedDataParallel``. Results are equal to the bit:
+    the random sources of PyTorch are replayed, others by ``context_fn`` (``replay_context``).
+    Raises ``InvalidRequestError`` for a plan of another model, with the block at which it shows,
+    for a plan without actions, and where a plan is in effect already; ``NotSupportedError`` for a
+    block whose recomputation would change its buffers.
+    """
+    inner = inner_module(model)
+    actions = _changing(plan)
+    names = [action.block for action in actions]
+    check(_other_model(inner, plan))
+    blocks = named_blocks(inner, names, "plan.actions")
+    policies = _policies(plan, actions)
+    for name, block in blocks.items():
+        _refuse(inner, name, block)
+    regions = [
+        (block, Region(name, block, context_fn=context_fn, selective=_selective(policies[name])))
+        for name, block in blocks.items()
+    ]
+    return Applied(regions, {action.block: action.option for action in actions}, inner)
+
+
+def _changing(plan: Plan) -> list[BlockAction]:
+    if not plan.actions:
+        raise InvalidRequestError(
+            f"the plan has no actions ({plan.reason or plan.status.name}); give one that was made "
+            "for a model",
+            field="plan.actions",
+        )
+    return [action for action in plan.actions if action.option != "save"]
+
+
+def _selective(policy: Policy | None) -> ContextFn | None:
+    return policy.contexts() if policy is not None else None
+
+
+def _policies(plan: Plan, actions: list[BlockAction]) -> dict[str, Policy | None]:
+    found = {action.block: parsed(action.option) for action in actions}
+    check(
+        [
+            Violation(
+                f"plan.actions[{place}].option",
+                f"{action.option[:60]!r} cannot be applied; save, recompute or selective with "
+                "operations would do",
+            )
+            for place, action in enumerate(plan.actions)
+            if action.option not in ("save", "recompute") and found[action.block] is None
+        ]
+    )
+    return found
+
+
+def _other_model(model: nn.Module, plan: Plan) -> list[Violation]:
+    """Find the blocks whose names or shapes are not those of the model that was planned."""
+    modules = dict(model.named_modules())
+    return [
+        Violation(f"plan.actions[{place}]", _difference(modules.get(action.block), action))
+        for place, action in enumerate(plan.actions)
+        if action.fingerprint
+        and _fingerprint(modules.get(action.block)) != action.fingerprint
+    ]
+
+
+def _fingerprint(block: nn.Module | None) -> str:
+    return fingerprint(block) if block is not None else ""
+
+
+def _difference(block: nn.Module | None, action: BlockAction) -> str:
+    if block is None:
+        return f"the plan is of another model: this one has no {action.block}"
+    return (
+        f"the plan is of another model: parameters and buffers of {action.block} have other names, "
+        "shapes or types; plan for this model anew"
+    )
+
+
+def _refuse(model: nn.Module, name: str, block: nn.Module) -> None:
+    for path, outer in _outwards(model, name):
+        if getattr(outer, "gradient_checkpointing", False):
+            raise InvalidRequestError(
+                f"{path or 'the model'} checkpoints by itself; switch that off before",
+                field="model",
+            )
+        _refuse_region(path, outer)
+    for path, module in block.named_modules():
+        _refuse_region(f"{name}.{path}", module)
+        if isinstance(module, _BatchNorm) and module.track_running_stats and module.training:
+            raise NotSupportedError(
+                f"{name} cannot be recomputed: {path or 'it'} would change its running statistics "
+                "twice; let the plan save it (must_save)"
+            )
+
+
+def _refuse_region(path: str, module: nn.Module) -> None:
+    if isinstance(module.__dict__.get("forward"), Region):
+        raise InvalidRequestError(
+            f"a plan is in effect on {path.rstrip('.') or 'the model'} already; remove() it before",
+            field="model",
+        )
+
+
+def _outwards(model: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
+    """Give a block and every module around it, the model itself last."""
+    while name:
+        yield name, model.get_submodule(name)
+        name = name.rpartition(".")[0]
+    yield "", model
+
+
+def _caching(model: nn.Module) -> Iterator[Any]:
+    """Find the configurations by which a model of transformers keeps a cache in its forward."""
+    seen: set[int] = set()
+    for module in model.modules():
+        config = getattr(module, "config", None)
+        if getattr(config, "use_cache", None) is True and id(config) not in seen:
+            seen.add(id(config))
+            yield config

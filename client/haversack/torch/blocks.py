@@ -1,0 +1,73 @@
+"""The blocks of a model: the modules that decisions are taken for, and how one knows them again.
+
+Reads names, shapes and types of parameters and buffers, never their values.
+"""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from haversack.errors import InvalidRequestError, Violation, check
+
+
+def inner_module(model: object) -> nn.Module:
+    """Give the module whose names a plan spells: what ``DistributedDataParallel`` wraps."""
+    if not isinstance(model, nn.Module):
+        raise InvalidRequestError(
+            f"a {type(model).__name__} has no blocks; give a torch.nn.Module", field="model"
+        )
+    if isinstance(model, DistributedDataParallel):
+        return inner_module(model.module)
+    return model
+
+
+def detected_blocks(model: nn.Module) -> dict[str, nn.Module]:
+    """Find the children of the outermost ``ModuleList``s."""
+    lists = [path for path, module in model.named_modules() if isinstance(module, nn.ModuleList)]
+    outer = [path for path in lists if not any(path.startswith(f"{other}.") for other in lists)]
+    return {
+        f"{path}.{name}": block
+        for path in outer
+        for name, block in model.get_submodule(path).named_children()
+    }
+
+
+def named_blocks(model: nn.Module, names: Sequence[str], field: str) -> dict[str, nn.Module]:
+    """Find modules by their names; none may be within another."""
+    modules = dict(model.named_modules())
+    known = ", ".join(name for name in list(modules)[:8] if name)
+    check(
+        [
+            Violation(
+                f"{field}[{place}]",
+                f"the model has no module {name!r}; its first modules are {known}",
+            )
+            for place, name in enumerate(names)
+            if not name or name not in modules
+        ]
+    )
+    for place, name in enumerate(names):
+        outer = next((each for each in names if name.startswith(f"{each}.")), None)
+        if outer is not None or name in names[:place]:
+            raise InvalidRequestError(
+                f"{name!r} is named with {outer or name!r}, which has it already; name one of them",
+                field=f"{field}[{place}]",
+            )
+    return {name: modules[name] for name in names}
+
+
+def fingerprint(block: nn.Module) -> str:
+    """Digest names, shapes and types of a block's parameters and buffers; shards count whole."""
+    # remove_duplicate=False: a tied weight is part of each block that reads it.
+    parameters = block.named_parameters(remove_duplicate=False)
+    rows = [f"{name} {tuple(each.shape)} {each.dtype}" for name, each in parameters]
+    buffers = block.named_buffers(remove_duplicate=False)
+    rows += [f"{name} {tuple(each.shape)} {each.dtype}" for name, each in buffers]
+    return digest(sorted(rows))
+
+
+def digest(rows: Iterable[str]) -> str:
+    """Give a short digest of lines of text."""
+    return hashlib.sha256("\n".join(rows).encode()).hexdigest()[:16]

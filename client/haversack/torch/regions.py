@@ -1,0 +1,118 @@
+"""Forwards that run as regions of ``torch.utils.checkpoint``, and can be put back.
+
+A region takes the place of a module's ``forward``, so hooks, names of parameters and state dicts
+stay as they are. Knows no plan.
+"""
+
+import contextlib
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from haversack.errors import InvalidRequestError, NotSupportedError
+from haversack.torch.replay import ContextFn
+
+# A block's own arguments of these names would be taken for settings of the checkpoint.
+_SETTINGS = frozenset(
+    ["use_reentrant", "context_fn", "determinism_check", "debug", "early_stop"]
+    + ["preserve_rng_state"]
+)
+# Names under which the layers of transformers take the cache that they write to.
+_CACHES = ("past_key_values", "past_key_value", "layer_past", "cache")
+_Contexts = tuple[contextlib.AbstractContextManager[Any], contextlib.AbstractContextManager[Any]]
+
+
+class Region:
+    """A module's forward under a checkpoint; ``put`` makes it the module's own."""
+
+    def __init__(
+        self,
+        name: str,
+        module: nn.Module,
+        *,
+        context_fn: ContextFn | None = None,
+        selective: ContextFn | None = None,
+        preserve_rng_state: bool = True,
+    ) -> None:
+        self.name = name
+        self.forward: Callable[..., Any] = module.forward
+        self._own = module.__dict__.get("forward")
+        self._selective = selective is not None
+        self._settings: dict[str, Any] = {
+            "use_reentrant": False,
+            "preserve_rng_state": preserve_rng_state,
+        }
+        given = [each for each in (context_fn, selective) if each is not None]
+        if given:
+            self._settings["context_fn"] = functools.reduce(_both, given)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the forward; recompute it in backward, if there will be one."""
+        if not torch.is_grad_enabled():
+            return self.forward(*args, **kwargs)
+        self._refuse(kwargs)
+        function = self.forward
+        if not _SETTINGS.isdisjoint(kwargs):
+            function, kwargs = functools.partial(function, **kwargs), {}
+        return checkpoint(function, *args, **self._settings, **kwargs)
+
+    def put(self, module: nn.Module) -> None:
+        """Take the place of the module's forward."""
+        module.__dict__["forward"] = self
+
+    def remove(self, module: nn.Module) -> None:
+        """Give the module its forward back."""
+        if self._own is None:
+            del module.__dict__["forward"]
+        else:
+            module.__dict__["forward"] = self._own
+
+    def _refuse(self, kwargs: Mapping[str, Any]) -> None:
+        for each in _CACHES:
+            if kwargs.get(each) is not None:
+                raise InvalidRequestError(
+                    f"{self.name} would write to the cache {each} twice, in the forward and in its "
+                    "recomputation; call the model with use_cache=False",
+                    field=each,
+                )
+        if self._selective and _is_inside_checkpoint():
+            raise NotSupportedError(
+                f"{self.name} is selective and runs inside another checkpoint, where PyTorch keeps "
+                "what both save; call it outside of that checkpoint, or plan without selective "
+                "options"
+            )
+
+
+def _both(outer: ContextFn, inner: ContextFn) -> ContextFn:
+    def context_fn() -> _Contexts:
+        forwards, recomputations = zip(outer(), inner(), strict=True)
+        return _Nested(*forwards), _Nested(*recomputations)
+
+    return context_fn
+
+
+class _Nested(contextlib.AbstractContextManager[None]):
+    """Two contexts in one, to be entered as often as they can be."""
+
+    def __init__(self, *contexts: contextlib.AbstractContextManager[Any]) -> None:
+        self._contexts = contexts
+        self._open: list[contextlib.ExitStack] = []
+
+    def __enter__(self) -> None:
+        with contextlib.ExitStack() as stack:
+            for each in self._contexts:
+                stack.enter_context(each)
+            self._open.append(stack.pop_all())
+
+    def __exit__(self, *raised: Any) -> bool | None:
+        return self._open.pop().__exit__(*raised)
+
+
+def _is_inside_checkpoint() -> bool:
+    # PyTorch has no question for this: a checkpoint that is open has its hooks on top.
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(False)
+    return hooks is not None and hooks[0].__module__ == "torch.utils.checkpoint"

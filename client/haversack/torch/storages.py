@@ -1,0 +1,103 @@
+"""Storages of one step, in order: each that an operation makes, in which part, until it is freed.
+
+A part is a block of the chain, or what runs between two. Knows sizes and order only; figures are
+read off the record afterwards. Parameters, buffers and inputs were there before and are no part of
+it, nor is what a kernel takes inside itself.
+"""
+
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+
+@dataclass(slots=True)
+class Made:
+    """A storage: its size, the part and the pass that made it, and whether it outlives the step."""
+
+    size_bytes: int
+    part: int
+    in_backward: bool
+    outlives: bool = True
+
+
+@dataclass(slots=True)
+class Event:
+    """A storage is made (or grows) or is freed, while a part runs."""
+
+    part: int
+    in_backward: bool
+    made: Made
+    delta_bytes: int
+
+
+@dataclass(slots=True)
+class Record:
+    """Where the step is, and what happened so far."""
+
+    part: int = 0
+    in_backward: bool = False
+    events: list[Event] = field(default_factory=list)
+
+    def add(self, made: Made, delta_bytes: int) -> None:
+        """Note a change of live bytes at the present place."""
+        self.events.append(Event(self.part, self.in_backward, made, delta_bytes))
+
+    def enter(self, part: int) -> None:
+        """Go on to a part: forward in rising order, backward in falling order."""
+        # A tensor between two blocks ends one and begins the other: the later place holds.
+        self.part = min(self.part, part) if self.in_backward else part
+
+
+class Storages(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """While it is entered, writes the record, and tells ``heard`` of each operation."""
+
+    def __init__(self, record: Record, heard: Callable[[Any, Any, Any, Any], None]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._record = record
+        self._heard = heard
+        self._known: dict[int, tuple[weakref.ref[Any], Made]] = {}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        given = {id(storage) for storage in _storages((args, kwargs))}
+        result = func(*args, **kwargs)
+        for storage in _storages(result):
+            # A storage that was given is a view or an update, unless the operation resized it.
+            if id(storage) not in given or id(storage) in self._known:
+                self._follow(storage)
+        self._heard(func, args, kwargs, result)
+        return result
+
+    def _follow(self, storage: torch.UntypedStorage) -> None:
+        key = id(storage)
+        if key in self._known:
+            made = self._known[key][1]
+            if storage.nbytes() != made.size_bytes:
+                self._record.add(made, storage.nbytes() - made.size_bytes)
+                made.size_bytes = storage.nbytes()
+            return
+        made = Made(storage.nbytes(), self._record.part, self._record.in_backward)
+        self._known[key] = weakref.ref(storage, lambda _: self._forget(key)), made
+        self._record.add(made, made.size_bytes)
+
+    def _forget(self, key: int) -> None:
+        _, made = self._known.pop(key)
+        made.outlives = False
+        self._record.add(made, -made.size_bytes)
+
+    def end(self) -> None:
+        """Stop following: what is alive now outlives the step."""
+        self._known.clear()
+
+
+def _storages(value: Any) -> Iterator[torch.UntypedStorage]:
+    for leaf in tree_leaves(value):
+        if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided:
+            yield leaf.untyped_storage()

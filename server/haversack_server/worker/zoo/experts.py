@@ -1,0 +1,71 @@
+"""Mixtures of experts: a router that draws or computes otherwise sends tokens elsewhere."""
+
+from typing import Any
+
+import numpy
+import torch
+from torch import nn
+
+from haversack_server.worker.zoo.case import WIDTH, region
+
+EXPERTS = 3
+Tensor = torch.Tensor
+
+
+def _parts() -> dict[str, Any]:
+    experts = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(EXPERTS))
+    return {"router": nn.Linear(WIDTH, EXPERTS), "experts": experts}
+
+
+def _dispatched(model: Any, x: Tensor, scores: Tensor) -> Tensor:
+    """Run each expert on its own rows only."""
+    chosen = scores.argmax(-1)
+    result = torch.zeros_like(x)
+    for place, expert in enumerate(model.experts):
+        rows = (chosen == place).nonzero().flatten()
+        result = result.index_add(0, rows, expert(x[rows]).sin())
+    return result * scores.softmax(-1).amax(-1, keepdim=True)
+
+
+def _dense(model: Any, x: Tensor, scores: Tensor, most: int = 1) -> Tensor:
+    """Run every expert on all rows and weigh what is chosen."""
+    kept = torch.zeros_like(scores).scatter(1, scores.topk(most, -1).indices, 1.0)
+    outputs = torch.stack([expert(x).sin() for expert in model.experts], -1)
+    return (outputs * (scores.softmax(-1) * kept).unsqueeze(1)).sum(-1)
+
+
+def _noise(shape: torch.Size) -> Tensor:
+    return 3 * torch.from_numpy(numpy.random.randn(*shape)).float()
+
+
+@region(parts=_parts)
+def experts_dispatched(model: Any, x: Tensor) -> Any:
+    """A router without noise that sends each token to one expert."""
+    return _dispatched(model, x, model.router(x))
+
+
+@region(parts=_parts)
+def experts_top_two(model: Any, x: Tensor) -> Any:
+    """A router without noise that weighs two experts."""
+    return _dense(model, x, model.router(x), most=2)
+
+
+@region(parts=_parts)
+def experts_torch_noise(model: Any, x: Tensor) -> Any:
+    """A router with noise of torch, which a replay draws again."""
+    scores = model.router(x)
+    return _dispatched(model, x, scores + torch.randn_like(scores))
+
+
+@region(parts=_parts)
+def experts_numpy_noise(model: Any, x: Tensor) -> Any:
+    """A router with noise of numpy that weighs experts: others, in the replay."""
+    scores = model.router(x)
+    return _dense(model, x, scores + _noise(scores.shape))
+
+
+@region(parts=_parts)
+def experts_numpy_noise_dispatched(model: Any, x: Tensor) -> Any:
+    """A router with noise of numpy that sends tokens: other numbers of them, in the replay."""
+    scores = model.router(x)
+    return _dispatched(model, x, scores + _noise(scores.shape))
