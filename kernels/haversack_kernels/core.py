@@ -157,7 +157,7 @@ def _grow(core: Core, front: Front, limits: Limits, signals: Signals) -> Front:
     lists, begin, count, at, best, trail, nodes, looked, whole = front
     every = rates(core, 0)
     while 0 < count <= limits.length:
-        at = _next_helpful(core, at, best.gain, every)
+        at = next_helpful(core, at, best.gain, every)
         past_limit = looked + 2 * count > limits.states
         if at == core.chunks.size.size or past_limit or signals.cancel[0] != 0:
             break
@@ -190,7 +190,7 @@ def _grow(core: Core, front: Front, limits: Limits, signals: Signals) -> Front:
 
 
 @jit
-def _next_helpful(core: Core, at: int, best: int, every: Rates) -> int:
+def next_helpful(core: Core, at: int, best: int, every: Rates) -> int:
     """Return the next place whose change a better solution may have, whatever else changes."""
     size, gain, copies, sign = (
         core.chunks.size,

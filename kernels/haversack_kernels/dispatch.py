@@ -19,12 +19,20 @@ import numpy as np
 from haversack_kernels import ceiling, knapsack, prices, slots
 from haversack_kernels._jit import MAX_INT64, CancelFlag, Int64, signals, total
 from haversack_kernels.columns import checked, sum_of_largest
-from haversack_kernels.dense_rows import cell_type
-from haversack_kernels.devices import CPU, Device, Offer, cheapest, cpu
-from haversack_kernels.dispatch_cost import CORE_NS, SHARE, STATE_NS, Work, dense_cells
+from haversack_kernels.devices import CPU, Device, cheapest, cpu
+from haversack_kernels.dispatch_cost import CORE_NS, SHARE, STATE_NS, Work
+from haversack_kernels.dispatch_ways import (
+    MOST_DENSE_NS,
+    Explanation,
+    Way,
+    after,
+    cheapest_way,
+    others,
+)
 from haversack_kernels.errors import DeviceFailedError
 from haversack_kernels.knapsack import Problem, Selection
 from haversack_kernels.sweep import Table
+from haversack_kernels.unsettled import left_by, with_choice
 
 __all__ = [
     "CPU",
@@ -36,19 +44,8 @@ __all__ = [
     "solve_knapsack",
 ]
 
-MOST_DENSE_NS = 3e9
-
 LEAST_STATES = 3 << 13
 """What the core may look at before any dense solve: most of what the smallest one takes."""
-
-
-class Explanation(NamedTuple):
-    """Say what solved, or would solve, a problem: ``cells`` is "" where no dense DP takes part."""
-
-    algorithm: str
-    cells: str
-    device: str
-    reason: str
 
 
 class _Question(NamedTuple):
@@ -60,28 +57,6 @@ class _Question(NamedTuple):
     state_limit: int
     devices: Sequence[Device]
     cancel: CancelFlag | None
-
-
-class _Dense(NamedTuple):
-    """Hold a way to solve by a dense DP."""
-
-    offer: Offer
-    cells: str
-    unit: int
-
-    @property
-    def device(self) -> Device:
-        """Return where it would run."""
-        return self.offer.device
-
-    @property
-    def ns(self) -> float:
-        """Return what it would take."""
-        return self.offer.ns
-
-    def __str__(self) -> str:
-        unit = "" if self.unit == 1 else f" in units of {self.unit}"
-        return f"{self.cells} cells on {self.device.name}{unit}, {self.offer}"
 
 
 def solve_knapsack(
@@ -101,10 +76,10 @@ def solve_knapsack(
     if isinstance(problem, Selection):
         return problem, _by_core("all candidates fit")
     asked = _Question(sizes, gains, capacity, state_limit, devices, cancel)
-    exact: list[_Dense | None] = []  # one, once the core asks for it
+    exact: list[Way | None] = []  # one, once the core asks for it
 
     def allowance() -> int:
-        exact.append(_cheapest(problem, sizes.size, devices, 1))
+        exact.append(cheapest_way(problem, devices, problem.runs.size_unit))
         return state_limit if exact[0] is None else _states(exact[0])
 
     selection = knapsack.search(problem, state_limit, stop, allowance)
@@ -115,7 +90,7 @@ def solve_knapsack(
         return selection, _by_core(_within(exact[0], state_limit))
     if exact[0] is None:
         return _closer(asked, problem, selection)
-    return _densely(asked, exact[0])
+    return _densely(asked, exact[0], problem, selection)
 
 
 def explain_knapsack(
@@ -130,7 +105,7 @@ def explain_knapsack(
     problem = knapsack.reduced(sizes, gains, capacity)
     if isinstance(problem, Selection):
         return _by_core("all candidates fit")
-    exact = _cheapest(problem, sizes.size, devices, 1)
+    exact = cheapest_way(problem, devices, problem.runs.size_unit)
     if exact is None:
         return _by_core("a dense DP over all sizes would take too long or too much memory")
     return _handed_over(exact, state_limit)
@@ -140,63 +115,44 @@ def _by_core(reason: str) -> Explanation:
     return Explanation("core", "", "cpu", reason)
 
 
-def _states(exact: _Dense) -> int:
+def _states(exact: Way) -> int:
     """Return how many states the core may look at before the dense solve is the better bet."""
     return max(int((SHARE * exact.ns - CORE_NS) / STATE_NS), LEAST_STATES)
 
 
-def _within(exact: _Dense | None, state_limit: int) -> str:
+def _within(exact: Way | None, state_limit: int) -> str:
     if exact is None:
         return "proven by the search; no dense DP would do in time and memory"
     states = min(_states(exact), state_limit)
     return f"proven by the search, within the {states} states that {exact}, is worth"
 
 
-def _handed_over(exact: _Dense, state_limit: int) -> Explanation:
+def _handed_over(exact: Way, state_limit: int) -> Explanation:
     states = min(_states(exact), state_limit)
     reason = f"the core may look at {states} states, then come {exact}"
     return Explanation("core, then dense", exact.cells, exact.device.name, reason)
 
 
-def _densely(asked: _Question, way: _Dense) -> tuple[Selection, Explanation]:
-    """Solve by this dense DP; if its device fails, from the start on the others."""
+def _densely(
+    asked: _Question, planned: Way, problem: Problem, selection: Selection
+) -> tuple[Selection, Explanation]:
+    """Choose from what is left by a dense DP; if its device fails, from the start on the others."""
     sizes, gains, capacity, state_limit, devices, cancel = asked
+    left = left_by(problem, selection)
+    way = cheapest_way(left, devices, planned.size_unit) or planned
     try:
-        chosen = way.device.one(sizes, gains, capacity, unit=1, cancel=cancel)
+        chosen = way.solve(left, cancel)
     except DeviceFailedError as failed:
-        left = _others(devices, way.device)
+        rest = others(devices, way.device)
         selection, why = solve_knapsack(
-            sizes, gains, capacity, state_limit=state_limit, devices=left, cancel=cancel
+            sizes, gains, capacity, state_limit=state_limit, devices=rest, cancel=cancel
         )
-        return selection, _after(way.device, failed, why)
-    selection = Selection(chosen.mask, chosen.gain, chosen.gain, proven=True)
-    return selection, _handed_over(way, state_limit)
-
-
-def _others(devices: Sequence[Device], device: Device) -> tuple[Device, ...]:
-    return tuple(each for each in devices if each is not device)
-
-
-def _after(device: Device, failed: DeviceFailedError, why: Explanation) -> Explanation:
-    return why._replace(reason=f"{device.name} failed ({failed}); {why.reason}")
-
-
-def _cheapest(
-    problem: Problem, candidates: int, devices: Sequence[Device], unit: int
-) -> _Dense | None:
-    """Return the cheapest dense DP in this unit, if there is one in time and memory."""
-    most = min(problem.gain_sum, MAX_INT64)
-    work = Work(
-        kind=np.dtype(cell_type(np.array([most])).dtype).name,
-        row=problem.capacity // unit,
-        cells=dense_cells(problem) / unit,
-        rows=candidates,
-        size_sum=float(problem.size.astype(np.float64) @ problem.copies) / unit,
-    )
-    offer = cheapest(devices, lambda device: device.one_ns(work))
-    if offer is None or offer.ns > MOST_DENSE_NS:
-        return None
-    return _Dense(offer, work.kind, unit * problem.runs.size_unit)
+        return selection, after(way.device, failed, why)
+    found = with_choice(problem, left, chosen.mask, selection)
+    why = _handed_over(planned, state_limit)
+    reason = f"{why.reason}; bounds left it {left.size.size} candidates: {way}"
+    why = why._replace(cells=way.cells, device=way.device.name, reason=reason)
+    return found._replace(upper_bound=found.gain, proven=True), why
 
 
 def _closer(
@@ -205,23 +161,20 @@ def _closer(
     """Try to come closer to the bound in a unit that costs no more than the core has."""
     gap = (selection.upper_bound - selection.gain) / max(selection.gain, 1)
     reason = f"after {asked.state_limit} states at most {gap:.1e} of the gain is missing"
-    unit = int(gap * problem.capacity / asked.sizes.size / 2)  # rounding loses half the gap
-    way = _cheapest(problem, asked.sizes.size, asked.devices, unit) if unit > 1 else None
+    left = left_by(problem, selection)
+    # Rounding loses half the gap.
+    unit = int(gap * problem.capacity / max(left.size.size, 1) / 2)
+    way = cheapest_way(left, asked.devices, problem.runs.size_unit, unit) if unit > 1 else None
     if way is None or way.ns > asked.state_limit * STATE_NS:
         return selection, _by_core(f"{reason}, less than rounding would lose")
     try:
-        chosen = way.device.one(
-            asked.sizes, asked.gains, asked.capacity, unit=way.unit, cancel=asked.cancel
-        )
+        chosen = way.solve(left, asked.cancel)
     except DeviceFailedError as failed:
-        rest = asked._replace(devices=_others(asked.devices, way.device))
+        rest = asked._replace(devices=others(asked.devices, way.device))
         selection, why = _closer(rest, problem, selection)
-        return selection, _after(way.device, failed, why)
-    if chosen.gain > selection.gain:
-        proven = chosen.gain == selection.upper_bound
-        selection = Selection(chosen.mask, chosen.gain, selection.upper_bound, proven)
-    how = f"{reason}; then {way}"
-    return selection, Explanation("core, then dense", way.cells, way.device.name, how)
+        return selection, after(way.device, failed, why)
+    how = Explanation("core, then dense", way.cells, way.device.name, f"{reason}; then {way}")
+    return with_choice(problem, left, chosen.mask, selection), how
 
 
 def solve_ceiling(
@@ -276,9 +229,9 @@ def _closer_in_slots(
     try:
         found = device.chain(table, slots=work.row, cancel=cancel)
     except DeviceFailedError as failed:
-        rest = _others(devices, device)
+        rest = others(devices, device)
         choice, why = _closer_in_slots(table, choice, state_limit, rest, cancel)
-        return choice, _after(device, failed, why)
+        return choice, after(device, failed, why)
     if found is not None and found[1] < choice.extra:
         choice = choice._replace(
             options=found[0], extra=found[1], proven=found[1] == choice.lower_bound

@@ -10,8 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haversack_kernels._jit import Int64, jit
+from haversack_kernels._jit import MAX_INT64, Int64, jit, total
+from haversack_kernels.dense_rows import cell_type
 from haversack_kernels.knapsack import Problem
+from haversack_kernels.unsettled import Unsettled
 
 STATE_NS = 9.5
 """A state of the core: 7 to 15 on a Zen 4 core, most often 8 to 10, as the CPU's other figures."""
@@ -111,15 +113,42 @@ def cuda_chain_ns(work: Work) -> float:
     return ns / CUDA_HOST
 
 
-def dense_cells(problem: Problem) -> int:
+def dense_work(problem: Problem | Unsettled, unit: int) -> Work:
+    """Return what the dense DP does for a problem, its cells ``unit`` wide."""
+    sizes = _sizes(problem)
+    return Work(
+        kind=np.dtype(cell_type(np.array([_most_gain(problem)])).dtype).name,
+        row=problem.capacity // unit,
+        cells=_cells(sizes, problem.capacity) / unit,
+        rows=sizes.size,
+        size_sum=float(sizes.sum()) / unit,
+    )
+
+
+def dense_cells(problem: Problem | Unsettled) -> int:
     """Return how many cells the dense DP sweeps for the problem's capacity."""
-    usable = np.minimum(problem.copies, problem.capacity // problem.size)
-    sizes = np.sort(_chunks(problem.size, usable))
+    return _cells(_sizes(problem), problem.capacity)
+
+
+def _most_gain(problem: Problem | Unsettled) -> int:
+    if isinstance(problem, Unsettled):
+        return min(total(problem.gain), MAX_INT64)
+    return min(problem.gain_sum // problem.runs.gain_unit, MAX_INT64)
+
+
+def _cells(sizes: Int64, capacity: int) -> int:
+    sizes = np.sort(sizes)
     whole = int(sizes.sum())
     return sum(
-        int(_swept(half, problem.capacity, whole - int(half.sum())))
-        for half in (sizes[::2], sizes[1::2])
+        int(_swept(half, capacity, whole - int(half.sum()))) for half in (sizes[::2], sizes[1::2])
     )
+
+
+def _sizes(problem: Problem | Unsettled) -> Int64:
+    """Return the sizes of the dense DP's chunks, or about these."""
+    if isinstance(problem, Unsettled):
+        return problem.size
+    return _chunks(problem.size, np.minimum(problem.copies, problem.capacity // problem.size))
 
 
 @jit

@@ -61,6 +61,11 @@ class Problem(NamedTuple):
     gain_sum: int
     free_gain: int
 
+    @property
+    def narrow(self) -> bool:
+        """Tell whether the search in int64 holds it."""
+        return self.gain_sum // self.runs.gain_unit <= NARROW and self.capacity < NARROW
+
 
 def solve(
     sizes: Int64,
@@ -118,8 +123,7 @@ def search(
 
     ``allowance`` is asked for another limit on states where a quick look is not enough.
     """
-    narrow = problem.gain_sum // problem.runs.gain_unit <= NARROW and problem.capacity < NARROW
-    outcome = (phases if narrow else wide).search(
+    outcome = (phases if problem.narrow else wide).search(
         problem.size,
         problem.gain,
         problem.copies,
@@ -130,7 +134,20 @@ def search(
     )
     if outcome.status == core.CANCELLED:
         raise SolveCancelled(outcome.states)
-    return _selection(problem, outcome)
+    found = selected(problem, outcome.taken, outcome.gain)
+    bound = problem.free_gain + outcome.upper_bound * problem.runs.gain_unit
+    return found._replace(upper_bound=min(bound, MAX_INT64), proven=outcome.status == core.PROVEN)
+
+
+def selected(problem: Problem, taken: Int64, gain: int) -> Selection:
+    """Return the candidates that so many copies of each run are, and what is free, as if optimal.
+
+    ``gain`` is that of the copies, in units of the gains.
+    """
+    of_run = np.empty_like(taken)
+    of_run[problem.order] = taken
+    whole = _representable(problem.free_gain + gain * problem.runs.gain_unit)
+    return Selection(runs.mask(problem.runs.of, of_run), whole, whole, proven=True)
 
 
 def _densest_first(found: runs.Runs) -> Int64:
@@ -138,17 +155,6 @@ def _densest_first(found: runs.Runs) -> Int64:
     order = np.argsort(-density)
     runs.order_exactly(order, found.gain, found.size, density, found.size)
     return order
-
-
-def _selection(problem: Problem, outcome: core.Outcome) -> Selection:
-    taken, proven = np.empty_like(outcome.taken), outcome.status == core.PROVEN
-    taken[problem.order] = outcome.taken
-    gain, bound = (
-        problem.free_gain + searched * problem.runs.gain_unit
-        for searched in (outcome.gain, outcome.upper_bound)
-    )
-    mask = runs.mask(problem.runs.of, taken)
-    return Selection(mask, _representable(gain), min(bound, MAX_INT64), proven)
 
 
 def _representable(gain: int) -> int:

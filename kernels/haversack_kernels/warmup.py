@@ -4,12 +4,15 @@ import numpy as np
 
 from haversack_kernels import ceiling, dense, dispatch, knapsack, quota, segments, slots, sweep
 from haversack_kernels._jit import Int64
+from haversack_kernels.unsettled import left_by
 
 
 def warm_up() -> None:
     """Solve small problems through every kernel: 44 s of CPU time once, then 1 s from disk."""
     numbers = np.arange(1, 41, dtype=np.int64) ** 2 % 41 + 1
-    knapsack.solve(numbers, numbers + 3, 300)
+    problem = knapsack.reduced(numbers, numbers + 3, 300)
+    assert isinstance(problem, knapsack.Problem)
+    left_by(problem, knapsack.solve(numbers, numbers + 3, 300))
     dispatch.explain_knapsack(numbers, numbers + 3, 300)
     quota.order_at(numbers, numbers + 3, 3)
     quota.find(numbers, numbers + 3, np.ones_like(numbers), 300, 400)

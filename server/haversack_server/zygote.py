@@ -82,9 +82,7 @@ class Zygote:
         ours, theirs = socket.socketpair()
         try:
             with theirs:
-                frame = frames.pack(
-                    {"job": job, "limits": dict(limits), "of_library": of_library}
-                )
+                frame = frames.pack({"job": job, "limits": dict(limits), "of_library": of_library})
                 socket.send_fds(self.control, [frame], [theirs.fileno()])
             return await Process.connected(await birth.pid, ours, birth.ended)
         except OSError as gone:

@@ -32,6 +32,8 @@ from haversack_server.memory.blocks import Shape
 from haversack_server.memory.hf_config import read_hf_config
 from haversack_server.memory.hf_families import FAMILIES
 from haversack_server.memory.layers import layer_tape
+from haversack_server.memory.optimizers.state import moments_of
+from haversack_server.memory.optimizers.tensors import Updated
 from haversack_server.memory.recipe import recipe
 from haversack_server.memory.tape import measure
 
@@ -123,8 +125,8 @@ def optimizer_states() -> Iterator[Row]:
     for (optimizer, kernel), precision in product(OPTIMIZERS, DTYPES):
         training = Training(optimizer=optimizer, precision=precision)
         numbers, _ = recipe(training, Sharding.REPLICATED)
-        assert numbers.moments is not None  # it depends on shapes for other optimizers only
-        ours = sum(prod(shape) for shape in SHAPES) * numbers.moments
+        updated = Updated(elements=tuple(map(prod, SHAPES)), shapes=SHAPES)
+        ours = moments_of(numbers, [updated]).device_bytes
         off = abs(ours - _state_bytes(kernel, DTYPES[precision]))
         what = f"{optimizer.name.lower()}, {precision.name.lower()}"
         yield Row("optimizers", what, off, "bytes", "= 0", off == 0)
@@ -143,6 +145,11 @@ def _state_bytes(kernel: str, dtype: str) -> int:
     return sum(value.numel() * value.element_size() for value in tensors)
 
 
+def _of_transformers(weights: list[Any]) -> Any:
+    kind = importlib.import_module("transformers.optimization").Adafactor
+    return kind(weights, scale_parameter=False, relative_step=False, lr=0.1)
+
+
 SHAPES = ((3, 7), (11,), (2, 5, 4))
 DTYPES = {Precision.FP32: "float32", Precision.BF16: "bfloat16"}
 OPTIMIZERS = (
@@ -150,10 +157,18 @@ OPTIMIZERS = (
     (Optimizer.ADAMW_FOREACH, "foreach"),
     (Optimizer.SGD, "sgd"),
     (Optimizer.SGD_MOMENTUM, "momentum"),
+    (Optimizer.ADAFACTOR, "adafactor"),
+    (Optimizer.ADAFACTOR_FP32, "adafactor of transformers"),
+    (Optimizer.RMSPROP, "rmsprop"),
+    (Optimizer.ADAGRAD, "adagrad"),
 )
 _MADE: dict[str, Callable[[Any, list[Any]], Any]] = {
     "adamw": lambda optim, weights: optim.AdamW(weights, foreach=False),
     "foreach": lambda optim, weights: optim.AdamW(weights, foreach=True),
     "sgd": lambda optim, weights: optim.SGD(weights, lr=0.1),
     "momentum": lambda optim, weights: optim.SGD(weights, lr=0.1, momentum=0.9),
+    "adafactor": lambda optim, weights: optim.Adafactor(weights),
+    "adafactor of transformers": lambda optim, weights: _of_transformers(weights),
+    "rmsprop": lambda optim, weights: optim.RMSprop(weights),
+    "adagrad": lambda optim, weights: optim.Adagrad(weights),
 }

@@ -30,7 +30,7 @@ CASES = [
 ]
 RUNS = [
     pytest.param(torch.bfloat16, 2, id="bf16, two sequences"),
-    pytest.param(torch.float32, 1, id="fp32, one sequence"),
+    pytest.param(torch.float32, 1, id="fp32, one sequence", marks=pytest.mark.slow),
     pytest.param(torch.bfloat16, 1, id="bf16, one sequence", marks=pytest.mark.slow),
     pytest.param(torch.float32, 2, id="fp32, two sequences", marks=pytest.mark.slow),
 ]

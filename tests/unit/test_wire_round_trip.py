@@ -43,6 +43,7 @@ POSITIVE = st.integers(1, 2**16)  # inside every range that a constructor checks
 INT64 = st.integers(-(2**63), 2**63 - 1)
 TEXT = st.text(max_size=8)
 NONE: Strategy = st.none()
+FALSE: Strategy = st.none() | st.just(False)
 NOTHING: Strategy = st.just(())
 NO_RECOMPUTE = st.just(Recompute.UNSPECIFIED)
 RATE = st.none() | st.floats(1.0, 1e9)
@@ -112,7 +113,11 @@ def profiles() -> Strategy:
 def training(**fields: Strategy) -> Strategy:
     """Settings of a step; the parts that run again are named."""
     named = st.sampled_from([each for each in RecomputeModule if each])
-    return built(Training, recompute_modules=st.lists(named, max_size=3).map(tuple), **fields)
+    parts = st.lists(named, max_size=3).map(tuple)
+    # An optimizer in backward does not add up gradients.
+    adding = built(Training, recompute_modules=parts, optimizer_in_backward=FALSE, **fields)
+    once = fields | {"accumulation": NONE}
+    return adding | built(Training, recompute_modules=parts, **once)
 
 
 def finetunings() -> Strategy:

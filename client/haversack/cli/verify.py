@@ -74,6 +74,16 @@ _JOB = [
     ),
     options.option(
         "Job",
+        "--schedule",
+        field="schedule",
+        about="Order of forwards and backwards: one-microbatch, two-microbatches (two forwards, "
+        "then two backwards), two-steps (with the optimizer between) or backward-in-thread (in a "
+        "helper thread, on the CPU). Default: the workload's own, which --list tells, else "
+        "one-microbatch.",
+        metavar="NAME",
+    ),
+    options.option(
+        "Job",
         "--device",
         field="device",
         about="Device of the job: cpu, cuda:0, ... Default: cpu.",

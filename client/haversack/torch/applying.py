@@ -17,7 +17,7 @@ from haversack.plan import Plan
 from haversack.run import BlockAction
 from haversack.torch.blocks import fingerprint, inner_module, named_blocks
 from haversack.torch.policy import Policy, parsed
-from haversack.torch.regions import Region
+from haversack.torch.regions import Region, caching_configs
 from haversack.torch.replay import ContextFn
 
 
@@ -32,7 +32,7 @@ class Applied:
     ) -> None:
         self.options = options
         self._regions = regions
-        self._caching = list(_caching(model)) if regions else []
+        self._caching = list(caching_configs(model))
         for module, region in regions:
             region.put(module)
         for config in self._caching:
@@ -118,8 +118,7 @@ def _other_model(model: nn.Module, plan: Plan) -> list[Violation]:
     return [
         Violation(f"plan.actions[{place}]", _difference(modules.get(action.block), action))
         for place, action in enumerate(plan.actions)
-        if action.fingerprint
-        and _fingerprint(modules.get(action.block)) != action.fingerprint
+        if action.fingerprint and _fingerprint(modules.get(action.block)) != action.fingerprint
     ]
 
 
@@ -167,13 +166,3 @@ def _outwards(model: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
         yield name, model.get_submodule(name)
         name = name.rpartition(".")[0]
     yield "", model
-
-
-def _caching(model: nn.Module) -> Iterator[Any]:
-    """Find the configurations by which a model of transformers keeps a cache in its forward."""
-    seen: set[int] = set()
-    for module in model.modules():
-        config = getattr(module, "config", None)
-        if getattr(config, "use_cache", None) is True and id(config) not in seen:
-            seen.add(id(config))
-            yield config

@@ -1,8 +1,8 @@
 """Figures of each part of a chain, read off the record of a step.
 
-What the parts before retain is one term of a peak, gradients and what the caller holds are others;
-the rest is the part's own. So a part's peak plus those terms is what was live, whichever options
-the parts before it take.
+A part's peak leaves out what earlier parts made, the gradients of later parts and what the caller
+holds: these are terms of their own. So their sum is what was live, whichever options the parts
+before it take.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,9 +15,8 @@ from haversack.torch.storages import Event, Made
 class Figures:
     """One part, in bytes.
 
-    ``retained_bytes`` are made by its forward and alive at its end. The peaks are the highest live
-    bytes while it runs, without what earlier parts made, without what outlives the step, but with
-    the gradients that its own backward makes, ``gradient_bytes``.
+    ``retained_bytes`` are made by its forward and alive at its end. ``gradient_bytes`` are made by
+    its backward and outlive the step; ``backward_peak_bytes`` has them in it.
     """
 
     retained_bytes: int = 0
@@ -35,61 +34,52 @@ def held_bytes(events: Iterable[Event]) -> int:
 def figures(events: Sequence[Event], parts: int) -> list[Figures]:
     """Read the figures of all parts off one step."""
     found = [Figures() for _ in range(parts)]
-    for made in _all_made(events):
-        if made.outlives and made.in_backward:
-            found[made.part].gradient_bytes += made.size_bytes
-    live = _Live([0] * parts)
+    live = _Live(parts)
+    ended = 0
     for event in events:
+        if not event.in_backward:
+            ended = _end(found, live, ended, event.part)
         live.add(event)
-        here = found[event.part]
-        own = live.own_bytes(event.part)
+        part, own = found[event.part], live.own_bytes(event.part)
         if event.in_backward:
-            here.backward_peak_bytes = max(here.backward_peak_bytes, own)
+            part.backward_peak_bytes = max(part.backward_peak_bytes, own)
         else:
-            here.forward_peak_bytes = max(here.forward_peak_bytes, own)
-            # The last event of its forward stands.
-            here.retained_bytes = live.forward_bytes[event.part]
-    _close(events, found)
+            part.forward_peak_bytes = max(part.forward_peak_bytes, own)
+            part.retained_bytes = live.forward[event.part]
+    for part, gradient_bytes in zip(found, live.gradients, strict=True):
+        part.gradient_bytes = gradient_bytes
     return found
 
 
-@dataclass(slots=True)
-class _Live:
-    """Live bytes: of the forward of each part, and of backwards, kept gradients apart."""
+def _end(found: Sequence[Figures], live: "_Live", ended: int, now: int) -> int:
+    """Note what parts retain when the next begins: their outputs count until their backward."""
+    for part in range(ended, now):
+        found[part].retained_bytes = live.forward[part]
+    return max(ended, now)
 
-    forward_bytes: list[int]
-    backward_bytes: int = 0
-    gradients: list[int] | None = None
+
+class _Live:
+    """Live bytes by part: made in forward, gradients that stay, and all else of the backward."""
+
+    def __init__(self, parts: int) -> None:
+        self.forward = [0] * parts
+        self.gradients = [0] * parts
+        self.passing = 0
 
     def add(self, event: Event) -> None:
+        """Count an event in; what the caller holds is left out."""
         made = event.made
         if not made.in_backward:
             if not made.outlives:
-                self.forward_bytes[made.part] += event.delta_bytes
+                self.forward[made.part] += event.delta_bytes
         elif made.outlives:
-            if self.gradients is None:
-                self.gradients = [0] * len(self.forward_bytes)
             self.gradients[made.part] += event.delta_bytes
         else:
-            self.backward_bytes += event.delta_bytes
+            self.passing += event.delta_bytes
 
     def own_bytes(self, part: int) -> int:
-        gradients = self.gradients[part] if self.gradients is not None else 0
-        return sum(self.forward_bytes[part:]) + self.backward_bytes + gradients
-
-
-def _close(events: Sequence[Event], found: Sequence[Figures]) -> None:
-    """Take what was alive when each forward ended, not when its own last event was."""
-    live = [0] * len(found)
-    previous = 0
-    for event in (each for each in events if not each.in_backward):
-        for ended in range(previous, event.part):
-            found[ended].retained_bytes = live[ended]
-        previous = event.part
-        if not event.made.in_backward and not event.made.outlives:
-            live[event.made.part] += event.delta_bytes
-    for ended in range(previous, len(found)):
-        found[ended].retained_bytes = live[ended]
+        """Add up what is live, without earlier parts and without gradients of later ones."""
+        return sum(self.forward[part:]) + self.gradients[part] + self.passing
 
 
 def _all_made(events: Iterable[Event]) -> list[Made]:

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
+from torch.utils import checkpoint
+from torch.utils.checkpoint import CheckpointPolicy
 
 from haversack.errors import NotSupportedError
 from haversack.torch.random_operations import draws_random
@@ -38,7 +39,8 @@ class Policy:
 
     def contexts(self) -> ContextFn:
         """Make a ``context_fn``; every call of the block counts its operations by itself."""
-        return lambda: create_selective_checkpoint_contexts(_decider(self.saved))
+        make: Any = checkpoint.create_selective_checkpoint_contexts  # it has no types
+        return lambda: make(_decider(self.saved))
 
 
 def parsed(option: str) -> Policy | None:

@@ -6,7 +6,7 @@ stay as they are. Knows no plan.
 
 import contextlib
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -18,8 +18,14 @@ from haversack.torch.replay import ContextFn
 
 # A block's own arguments of these names would be taken for settings of the checkpoint.
 _SETTINGS = frozenset(
-    ["use_reentrant", "context_fn", "determinism_check", "debug", "early_stop"]
-    + ["preserve_rng_state"]
+    (
+        "use_reentrant",
+        "context_fn",
+        "determinism_check",
+        "debug",
+        "early_stop",
+        "preserve_rng_state",
+    )
 )
 # Names under which the layers of transformers take the cache that they write to.
 _CACHES = ("past_key_values", "past_key_value", "layer_past", "cache")
@@ -114,5 +120,15 @@ class _Nested(contextlib.AbstractContextManager[None]):
 
 def _is_inside_checkpoint() -> bool:
     # PyTorch has no question for this: a checkpoint that is open has its hooks on top.
-    hooks = torch._C._autograd._top_saved_tensors_default_hooks(False)
-    return hooks is not None and hooks[0].__module__ == "torch.utils.checkpoint"
+    hooks: Any = torch._C._autograd._top_saved_tensors_default_hooks(False)
+    return bool(hooks) and hooks[0].__module__ == "torch.utils.checkpoint"
+
+
+def caching_configs(model: nn.Module) -> Iterator[Any]:
+    """Find the configurations by which a model of transformers keeps a cache in its forward."""
+    seen: set[int] = set()
+    for module in model.modules():
+        config = getattr(module, "config", None)
+        if getattr(config, "use_cache", None) is True and id(config) not in seen:
+            seen.add(id(config))
+            yield config

@@ -74,7 +74,7 @@ def _falls_back(
     """
     grouped = heads.heads > heads.kv_heads
     trained = model.position_bias and not heads.key_seq
-    wide = profile.wide_groups_in_parts and grouped and tape.itemsize == FLOAT_BYTES
+    wide = profile.wide_groups_in_parts and grouped and tape.product_bytes == FLOAT_BYTES
     if heads.kind is AttentionKind.FLASH:
         return trained or wide
     return trained or wide or (model.projection is Projection.INDEXED and grouped)
@@ -91,15 +91,17 @@ def _fused(
     key, value = projected.key, projected.value
     if _repeats(model, profile, heads) and heads.heads > heads.kv_heads:
         key, value = (repeated(tape, name, heads) for name in (key, value))
-    result = tape.storage("attention", heads.rows * heads.width * tape.itemsize)
+    query, key, value = (tape.operand(name) for name in (projected.query, key, value))
+    width = tape.product_bytes
+    result = tape.storage("attention", heads.rows * heads.width * width, width=width)
     logsumexp = heads.rows * heads.heads * profile.flash_logsumexp_bytes
     statistics = tape.storage("logsumexp", logsumexp, 0)
-    reads = [projected.query, key, value]
+    reads = [query, key, value]
     mask = [*_float_mask(tape, model, heads), *_bias_mask(tape, model, heads)]
     buffers = exchange(
         heads.context_parallel,
         heads.cp,
-        tape.size(projected.query),
+        tape.size(query),
         tape.size(key) + tape.size(value),
     )
     tape.add(

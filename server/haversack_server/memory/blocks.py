@@ -12,6 +12,7 @@ from haversack.parallelism import ContextParallel
 from haversack.run import Loss, RecomputeModule
 from haversack_server.memory.architecture import Architecture
 from haversack_server.memory.attention import AttentionKind
+from haversack_server.memory.autocast import Autocast
 from haversack_server.memory.kernel_profile import KernelProfile
 from haversack_server.memory.loss import CHUNKS, LossInput, cross_entropy, fused_linear, kind_of
 from haversack_server.memory.norms import norm
@@ -30,6 +31,7 @@ class Shape:
     is the same. ``seq`` is a rank's share of the sequence under ``cp``. Four say how
     experts are divided and loaded; ``expert_tp`` is 0 where it is ``tp``, a capacity of 0 is none.
     ``recompute_modules`` are the parts that a layer's selective option runs again, if stated.
+    ``product_bytes`` are those of a number in matrix products under autocast, 0 without it.
     """
 
     microbatch: int
@@ -49,6 +51,7 @@ class Shape:
     expert_load_permille: int = 1000
     expert_capacity_permille: int = 0
     recompute_modules: tuple[RecomputeModule, ...] = ()
+    product_bytes: int = 0
 
     def of(self, stack: Stack) -> "Shape":
         """Return the shape that a stack of layers sees."""
@@ -60,6 +63,17 @@ class Shape:
     def rows(self) -> int:
         """Count the tokens of a microbatch."""
         return self.microbatch * self.seq
+
+    def autocast(self, profile: KernelProfile) -> Autocast | None:
+        """Say how matrix products convert, if they do."""
+        if not self.product_bytes:
+            return None
+        return Autocast(self.product_bytes, widens=profile.autocast_widens)
+
+    @property
+    def logit_bytes(self) -> int:
+        """Count the bytes of a logit."""
+        return self.product_bytes or self.compute_bytes
 
     def splits_logits(self, profile: KernelProfile) -> bool:
         """Whether logits stay split over the tensor-parallel ranks through the loss."""
@@ -125,7 +139,8 @@ def head_tape(model: Architecture, profile: KernelProfile, shape: Shape) -> Tape
     shape = shape.of(model.stack)
     stream = shape.stream_rows
     size = stream * model.hidden * shape.compute_bytes
-    tape = TapeBuilder("head", shape.compute_bytes, size, model.tuning)
+    autocast = shape.autocast(profile)
+    tape = TapeBuilder("head", shape.compute_bytes, size, model.tuning, autocast)
     with tape.frame() as frame:
         source = _before_logits(tape, model, profile, stream)
         if model.head is Head.CLASSIFIER:
@@ -156,7 +171,7 @@ def _before_logits(
 def logits_tape(model: Architecture, profile: KernelProfile, shape: Shape) -> Tape:
     """The part of the head that is logits alone: what its input and its norm keep counts 0."""
     shape = shape.of(model.stack)
-    tape = TapeBuilder("logits", shape.compute_bytes, 0, model.tuning)
+    tape = TapeBuilder("logits", shape.logit_bytes, 0, model.tuning)
     return tape.build(_logits_and_loss(tape, model, profile, shape, tape.input, ""))
 
 
@@ -222,7 +237,7 @@ def _logits(
 ) -> str:
     vocab, rows = -(-_outputs(model) // shape.tp), logit_rows(model, shape)
     logits = tape.linear("logits", source, rows, model.hidden, vocab, saved=kept)
-    size = logit_count(model, profile, shape) * shape.compute_bytes
+    size = logit_count(model, profile, shape) * shape.logit_bytes
     if shape.tp > 1 and not shape.splits_logits(profile):
         logits = tape.apply("gathered logits", [logits], size)
     if model.scaled_logits and model.head is Head.CAUSAL:

@@ -33,7 +33,8 @@ def eager(
     copies = profile.eager_copies_operands and heads.microbatch > 1 and not model.alibi
     with tape.frame() as frame:
         frame += [key, value]
-        query = _copy(tape, projected.query) if copies else projected.query
+        query, key = tape.operand(projected.query), tape.operand(key)
+        query = _copy(tape, query) if copies else query
         key = _copy(tape, key) if copies and not repeats else key
         scores = _scores(tape, model, heads, query, key)
         frame += [scores] if model.alibi or model.always_masked else []
@@ -41,11 +42,13 @@ def eager(
         if model.attention_sinks:
             probabilities = _softmax_with_sinks(tape, heads, scores)
         else:
-            probabilities = _softmax(tape, model, profile, heads, scores)
+            low = tape.width(projected.query)
+            probabilities = _softmax(tape, model, profile, heads, scores, low)
         probabilities = parts.dropout(tape, profile, model.attention_dropout, probabilities)
         value = _copy(tape, value) if copies and not repeats else value
-        result = tape.storage("attention", heads.rows * heads.width * tape.itemsize)
-        both, flops = [probabilities, value], 2 * heads.scores * heads.head_dim
+        width = tape.product_bytes
+        result = tape.storage("attention", heads.rows * heads.width * width, width=width)
+        both, flops = [tape.operand(probabilities), value], 2 * heads.scores * heads.head_dim
         tape.add("attention", both, [result], both, flops=flops)
         # The heads are put side by side again, in a copy.
         return tape.passing("heads joined", [result], tape.size(result)), probabilities
@@ -64,14 +67,14 @@ def _repeats(model: Architecture, heads: Heads) -> bool:
 
 def _scores(tape: TapeBuilder, model: Architecture, heads: Heads, query: str, key: str) -> str:
     """The product of queries and keys, of copies in fp32 where the family makes them."""
-    itemsize = tape.itemsize
+    itemsize = tape.product_bytes
     if model.scores_in_float and itemsize < parts.FLOAT_BYTES:
         query, key = (
             parts.cast(tape, name, tape.size(name) // itemsize * parts.FLOAT_BYTES)
             for name in (query, key)
         )
         itemsize = parts.FLOAT_BYTES
-    scores = tape.storage("scores", heads.scores * itemsize)
+    scores = tape.storage("scores", heads.scores * itemsize, width=itemsize)
     flops = 2 * heads.scores * heads.head_dim
     tape.add("scores", [query, key], [scores], [query, key], flops=flops)
     return scores
@@ -91,7 +94,10 @@ def _masked(
         bias = tape.outer("bias of positions", size // heads.microbatch)
         scores = tape.apply("biased scores", [scores, bias], size)
     if profile.eager_mask is EagerMask.ADDITIVE:
-        return tape.passing("masked scores", [scores], size) if model.causal else scores
+        if not model.causal:
+            return scores
+        # The mask has the stream's type.
+        return tape.passing("masked scores", [tape.widened(scores)], tape.wide_size(scores))
     mask = tape.storage("causal mask", heads.seq * heads.seq * profile.eager_mask_bytes, 0)
     masked = tape.storage("masked scores", size)
     tape.add("masked scores", [scores], [masked, mask], [mask])
@@ -99,11 +105,18 @@ def _masked(
 
 
 def _softmax(
-    tape: TapeBuilder, model: Architecture, profile: KernelProfile, heads: Heads, scores: str
+    tape: TapeBuilder,
+    model: Architecture,
+    profile: KernelProfile,
+    heads: Heads,
+    scores: str,
+    low: int,
 ) -> str:
-    """Softmax in fp32 with a copy in the compute dtype, or in the compute dtype at once."""
+    """Softmax in fp32 with a copy in numbers of ``low`` bytes, or in those of the scores."""
     upcast = model.softmax_in_float and profile.eager_softmax_upcast
-    width = parts.FLOAT_BYTES if upcast or model.scores_in_float else tape.itemsize
+    widens = tape.autocast is not None and tape.autocast.widens
+    in_float = upcast or widens or model.scores_in_float
+    width = parts.FLOAT_BYTES if in_float else tape.width(scores)
     with tape.frame() as frame:
         frame.append(scores)
         wide = parts.cast(tape, scores, heads.scores * width)
@@ -112,7 +125,9 @@ def _softmax(
         wide = tape.apply(
             "softmax", [wide], size, saves_result=True, backward_scratch_bytes=scratch
         )
-        return parts.cast(tape, wide, heads.scores * tape.itemsize)
+        if tape.autocast and not model.softmax_in_float:
+            return wide  # the product converts it
+        return parts.cast(tape, wide, heads.scores * low)
 
 
 def _softmax_with_sinks(tape: TapeBuilder, heads: Heads, scores: str) -> str:

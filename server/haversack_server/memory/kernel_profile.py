@@ -77,6 +77,7 @@ class KernelProfile:
     eager_scales_scores: bool
     eager_copies_operands: bool
     wide_groups_in_parts: bool
+    autocast_widens: bool
     gated_activation_fused: bool
     selective_policy: SelectivePolicy
     embedding_parts_held: bool

@@ -38,7 +38,8 @@ class _Layer:
         self.rows = self.shape.stream_rows
         self.size = self.rows * model.hidden * shape.compute_bytes
         self.undropped: list[str] = []
-        self.tape = TapeBuilder("layer", shape.compute_bytes, self.size, model.tuning)
+        autocast = shape.autocast(profile)
+        self.tape = TapeBuilder("layer", shape.compute_bytes, self.size, model.tuning, autocast)
 
     def tape_of(self) -> Tape:
         """Write the layer in its family's order."""

@@ -67,9 +67,9 @@ def _copied(
     tape: TapeBuilder, profile: KernelProfile, given: LossInput, logits: str, frame: list[str]
 ) -> str:
     """``cross_entropy(logits.float(), targets)``: log-softmax, then the negative log-likelihood."""
-    count = tape.size(logits) // tape.itemsize
+    count = tape.size(logits) // tape.width(logits)
     wide = logits
-    if profile.logit_upcast_bytes > tape.itemsize:
+    if profile.logit_upcast_bytes > tape.width(logits):
         wide = tape.apply("logits in fp32", [logits], count * profile.logit_upcast_bytes)
     frame.append(wide)
     targets = _targets(tape, given, frame)
@@ -104,7 +104,7 @@ def _copied_in_place(
 ) -> str:
     """One copy in fp32: less its maximum, exponential, softmax and gradient, all in place."""
     targets = _targets(tape, given, frame)
-    count = tape.size(logits) // tape.itemsize
+    count = tape.size(logits) // tape.width(logits)
     softmax = tape.storage("softmax in fp32", count * parts.FLOAT_BYTES, 0)
     return _one_kernel(tape, [logits], [softmax], [softmax, targets], 0)
 
@@ -122,7 +122,7 @@ def _chunked(
 ) -> str:
     """The copy in fp32 of one chunk at a time; every chunk's log-softmax is kept."""
     targets = _targets(tape, given, frame)
-    wide = tape.size(logits) // tape.itemsize * parts.FLOAT_BYTES
+    wide = tape.size(logits) // tape.width(logits) * parts.FLOAT_BYTES
     chunk = -(-wide // given.chunks)
     saved = tape.storage("log-softmax", wide, 0)
     loss = tape.storage("loss", parts.FLOAT_BYTES)

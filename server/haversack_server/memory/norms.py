@@ -67,11 +67,14 @@ def norm(
 def _layer_norm(tape: TapeBuilder, profile: KernelProfile, given: _Rows) -> str:
     width = profile.layer_norm_statistic_bytes
     statistics = 2 * given.count * (tape.itemsize if width is None else width)
+    if tape.autocast and tape.autocast.widens:
+        wide = cast(tape, given.source, given.float_bytes)
+        given = _Rows(wide, given.count, given.width, given.weight)
     return _fused_norm(tape, "layer norm", given, statistics)
 
 
 def _fused_norm(tape: TapeBuilder, name: str, given: _Rows, statistics_bytes: int) -> str:
-    result = tape.storage(name, tape.size(given.source))
+    result = tape.storage(name, tape.size(given.source), width=tape.width(given.source))
     statistics = tape.storage(f"{name} statistics", statistics_bytes, 0)
     tape.add(name, [given.source], [result, statistics], [given.source, statistics])
     return result
@@ -133,10 +136,13 @@ def _python_rms_norm(tape: TapeBuilder, given: _Rows) -> str:
     with tape.frame() as frame:
         scaled, variance = _scaled(tape, given, plus_epsilon=True)
         frame += [scaled, variance]
-        low = cast(tape, scaled, given.count * given.width * tape.itemsize)
+        low = cast(tape, scaled, tape.size(given.source))
+        size = tape.wide_size(low)
         # The gradient of the weight is a product of full size before it is summed over rows.
-        kept, scratch = ([low], tape.size(low)) if tape.trains else ([], 0)
-        return tape.apply("norm", [low], tape.size(low), kept, backward_scratch_bytes=scratch)
+        kept, scratch = ([low], size) if tape.trains else ([], 0)
+        reads = [tape.widened(low)]
+        width = tape.itemsize
+        return tape.apply("norm", reads, size, kept, backward_scratch_bytes=scratch, width=width)
 
 
 def _mixed_rms_norm(tape: TapeBuilder, given: _Rows) -> str:

@@ -158,7 +158,7 @@ def _held_by_caller(architecture: Architecture, profile: KernelProfile, shape: S
     """Give the bytes of the logits that the caller keeps, where it does."""
     if not profile.logits_held_by_caller:
         return 0
-    each = FLOAT_BYTES if profile.logits_returned_in_fp32 else shape.compute_bytes
+    each = FLOAT_BYTES if profile.logits_returned_in_fp32 else shape.logit_bytes
     return logit_count(architecture, profile, shape) * each
 
 

@@ -17,7 +17,8 @@ def cast(tape: TapeBuilder, source: str, size_bytes: int) -> str:
     """Convert to another width of number; nothing happens where the width is the same."""
     if tape.size(source) == size_bytes:
         return source
-    return tape.apply("cast", [source], size_bytes)
+    size = tape.size(source)
+    return tape.apply("cast", [source], size_bytes, width=tape.width(source) * size_bytes // size)
 
 
 def activation(tape: TapeBuilder, kind: Activation, source: str) -> str:
@@ -35,7 +36,9 @@ def activation(tape: TapeBuilder, kind: Activation, source: str) -> str:
 def _gelu_new(tape: TapeBuilder, source: str, size: int) -> str:
     """``0.5 * x * (1 + tanh(c * (x + 0.044715 * x ** 3)))``, eight kernels in Python."""
     half = tape.apply("0.5 x", [source], size)
-    cube = tape.apply("x^3", [source], size, [source], backward_scratch_bytes=2 * size)
+    size = tape.wide_size(source) if tape.autocast and tape.autocast.widens else size
+    wide = cast(tape, source, size)
+    cube = tape.apply("x^3", [wide], size, [wide], backward_scratch_bytes=2 * size)
     scaled = tape.apply("0.044715 x^3", [cube], size)
     inner = tape.passing("x + ...", [source, scaled], size)
     inner = tape.apply("sqrt(2/pi) ...", [inner], size)
@@ -64,8 +67,9 @@ def dropout(tape: TapeBuilder, profile: KernelProfile, rate: float, source: str)
         return source
     size = tape.size(source)
     width = profile.dropout_mask_bytes
-    per_element = tape.itemsize if width is None else width
-    result = tape.storage("dropout", size)
-    mask = tape.storage("dropout mask", size // tape.itemsize * per_element, 0)
+    each = tape.width(source)
+    per_element = each if width is None else width
+    result = tape.storage("dropout", size, width=each)
+    mask = tape.storage("dropout mask", size // each * per_element, 0)
     tape.add("dropout", [source], [result, mask], [mask])
     return result

@@ -56,16 +56,16 @@ def _turned(tape: TapeBuilder, model: Architecture, source: str, seq: int, size:
 
 def halves(tape: TapeBuilder, source: str) -> str:
     """Append ``x * cos + rotate_half(x) * sin``."""
-    size = tape.size(source)
-    turned = tape.apply("x cos", [source], size)
+    size, wide = tape.size(source), tape.wide_size(source)
+    turned = tape.apply("x cos", [tape.widened(source)], wide)
     first = tape.view("first half", source, size // 2, copies_gradient=True)
     second = tape.view("second half", source, size // 2, copies_gradient=True)
     negative = tape.apply("- second half", [second], size // 2)
     swapped = tape.passing("rotate half", [negative, first], size)
     with tape.frame() as frame:
         frame.append(negative)
-    across = tape.apply("rotated sin", [swapped], size)
-    return tape.passing("rotary", [turned, across], size)
+    across = tape.apply("rotated sin", [tape.widened(swapped)], wide)
+    return tape.passing("rotary", [turned, across], wide)
 
 
 def _pairs(tape: TapeBuilder, source: str, seq: int, size: int) -> str:

@@ -269,10 +269,11 @@ def _offloaded(states: RankStates, recipe: Recipe, offload: Offload, trained: in
 
 def _all_updated(units: Sequence[UnitStates], degrees: Degrees) -> list[Updated]:
     """Say what the optimizer updates of each unit; equal units share what was made."""
-    known: dict[tuple[int, int, int], Updated] = {}
+    known: dict[tuple[int, ...], Updated] = {}
     made = []
     for unit in units:
-        key = (id(unit.parameters), unit.whole, unit.shard)
+        sizes = (unit.elements, unit.shard, unit.frozen_shard)
+        key = (id(unit.parameters), unit.of_layer, *sizes)
         if key not in known:
             known[key] = _updated(unit, degrees)
         made.append(known[key])

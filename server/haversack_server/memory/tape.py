@@ -65,7 +65,7 @@ class Tape:
 
     The input's own bytes belong to the block before; its gradient is made here and counts.
     ``outer`` storages belong to earlier blocks as well, and later blocks have begun their
-    gradients.
+    gradients. ``cached`` ones are kept by autocast until the forward of all blocks ends.
     """
 
     name: str
@@ -74,6 +74,7 @@ class Tape:
     storages: Mapping[str, Storage]
     operations: tuple[Operation, ...]
     outer: tuple[str, ...] = ()
+    cached: tuple[str, ...] = ()
 
     def size_of(self, names: Iterable[str]) -> int:
         """Sum the bytes of distinct storages; the input counts 0."""
@@ -91,7 +92,8 @@ class OptionRow:
     and bytes of parameters whose gradients have been made: parameters of the operations that say
     them; ``backward_end_bytes`` are live when the last of all gradients is made. ``keeps_input``
     says whether the block's input is needed after its forward, ``output_only_bytes`` are those of
-    the output where only the next block can need them.
+    the output where only the next block can need them; ``cached_bytes`` are no part of what is
+    retained, and live to the end of the whole forward.
     ``flops`` and ``moved_bytes`` are those of the recomputation, ``work`` the same per operation.
     """
 
@@ -106,6 +108,7 @@ class OptionRow:
     backward_end_bytes: int = 0
     keeps_input: bool = True
     output_only_bytes: int = 0
+    cached_bytes: int = 0
 
 
 def measure(tape: Tape, *, save: bool, recompute_scope: str = "") -> OptionRow:
@@ -136,6 +139,7 @@ def measure_regions(tape: Tape, parts: Sequence[Region], *, name: str) -> Option
         backward_end_bytes=backward.end_bytes,
         keeps_input=tape.input in saved,
         output_only_bytes=0 if tape.output in saved else tape.size_of({tape.output}),
+        cached_bytes=tape.size_of(set(tape.cached) - saved),
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
+from haversack_server.memory.autocast import Autocast
 from haversack_server.memory.tape import Operation, Storage, Tape
 from haversack_server.memory.tuning import Tuning
 
@@ -15,15 +16,22 @@ from haversack_server.memory.tuning import Tuning
 class TapeBuilder:
     """Collects operations in forward order; methods return the name of the storage they write.
 
-    ``itemsize`` is the bytes of one element in the compute dtype; ``tuning`` says which weights
-    are frozen, None that none are.
+    ``itemsize`` is the bytes of one element in the compute dtype, under autocast of one in the
+    residual stream; ``tuning`` says which weights are frozen, None that none are.
     """
 
     def __init__(
-        self, name: str, itemsize: int, input_bytes: int, tuning: Tuning | None = None
+        self,
+        name: str,
+        itemsize: int,
+        input_bytes: int,
+        tuning: Tuning | None = None,
+        autocast: Autocast | None = None,
     ) -> None:
         self.name = name
         self.itemsize = itemsize
+        self.autocast = autocast
+        self.product_bytes = autocast.product_bytes if autocast else itemsize
         self.scope = ""
         self.tuning = tuning
         self.trains = tuning is None or tuning.norms_train  # the weights of norms
@@ -31,11 +39,17 @@ class TapeBuilder:
         self._operations: list[Operation] = []
         self._outer: list[str] = []
         self._bases: dict[str, str] = {}  # a view -> the storage that it shows
+        self._widths: dict[str, int] = {}  # bytes of an element, where autocast has others
+        self._weights: list[str] = []  # copies of weights in autocast's cache
         self.input = self.storage("input", input_bytes)
 
-    def storage(self, name: str, size_bytes: int, gradient_bytes: int | None = None) -> str:
+    def storage(
+        self, name: str, size_bytes: int, gradient_bytes: int | None = None, *, width: int = 0
+    ) -> str:
         """Declare a storage; its gradient is as large as itself unless said otherwise."""
         unique = f"{name} #{len(self._storages)}"
+        if width and self.autocast:
+            self._widths[unique] = width
         gradient = size_bytes if gradient_bytes is None else gradient_bytes
         self._storages[unique] = Storage(unique, size_bytes, gradient)
         return unique
@@ -51,6 +65,28 @@ class TapeBuilder:
         """Return the bytes of a storage, or of what a view shows."""
         row = self._storages[name]
         return row.gradient_bytes if name in self._bases else row.size_bytes
+
+    def width(self, name: str) -> int:
+        """Return the bytes of an element, as autocast's rules have it."""
+        return self._widths.get(name, self.itemsize)
+
+    def wide_size(self, name: str) -> int:
+        """Return the bytes of a storage's elements in the residual stream's type."""
+        return self.size(name) // self.width(name) * self.itemsize
+
+    def widened(self, name: str) -> str:
+        """Let a kernel read a storage beside wider numbers: the gradient comes back in theirs."""
+        if self.width(name) == self.itemsize:
+            return name
+        size = self.wide_size(name)
+        return self.view("promoted", name, size, copies_gradient=True, width=self.itemsize)
+
+    def operand(self, name: str) -> str:
+        """Give a matrix product its operand, in a copy where autocast converts it."""
+        if self.width(name) == self.product_bytes:
+            return name
+        size = self.size(name) // self.width(name) * self.product_bytes
+        return self.apply("autocast copy", [name], size, width=self.product_bytes)
 
     def _base(self, name: str) -> str:
         return self._bases.get(name, name)
@@ -95,22 +131,36 @@ class TapeBuilder:
         *,
         backward_scratch_bytes: int = 0,
         saves_result: bool = False,
+        width: int = 0,
     ) -> str:
-        """Append an elementwise kernel or a reduction with one result of ``size_bytes``."""
-        result = self.storage(name, size_bytes)
+        """Append an elementwise kernel or a reduction with one result of ``size_bytes``.
+
+        Its elements are as wide as the widest that it reads, or of ``width`` bytes.
+        """
+        result = self.storage(name, size_bytes, width=width or self._widest(reads))
         kept = (*saves, result) if saves_result else saves
         self.add(name, reads, [result], kept, backward_scratch_bytes=backward_scratch_bytes)
         return result
 
     def passing(self, name: str, reads: Sequence[str], size_bytes: int) -> str:
-        """Append a kernel whose backward hands the gradient on: a sum, a copy, a collective."""
-        result = self.storage(name, size_bytes)
-        self.add(name, reads, [result], passes_gradient=True)
+        """Append a kernel whose backward hands the gradient on: a sum, a copy, a collective.
+
+        What is narrower than its result gets its gradient back in a copy.
+        """
+        width = self._widest(reads)
+        result = self.storage(name, size_bytes, width=width)
+        sources = [self.widened(each) if width > self.width(each) else each for each in reads]
+        self.add(name, sources, [result], passes_gradient=True)
         return result
 
-    def view(self, name: str, source: str, size_bytes: int, *, copies_gradient: bool) -> str:
+    def _widest(self, reads: Sequence[str]) -> int:
+        return max(map(self.width, reads), default=self.itemsize)
+
+    def view(
+        self, name: str, source: str, size_bytes: int, *, copies_gradient: bool, width: int = 0
+    ) -> str:
         """Append a view of ``size_bytes``; its gradient may need a copy to fit the source."""
-        result = self.storage(name, 0, size_bytes)
+        result = self.storage(name, 0, size_bytes, width=width or self.width(source))
         self._bases[result] = self._base(source)
         self._operations.append(
             Operation(
@@ -137,7 +187,10 @@ class TapeBuilder:
         Their gradients are joined in a new storage.
         """
         shown = sizes or (self.size(source) // len(names),) * len(names)
-        views = tuple(self.storage(row, 0, size) for row, size in zip(names, shown, strict=True))
+        width = self.width(source)
+        views = tuple(
+            self.storage(row, 0, size, width=width) for row, size in zip(names, shown, strict=True)
+        )
         self._bases.update(dict.fromkeys(views, self._base(source)))
         self._operations.append(
             Operation(
@@ -158,6 +211,8 @@ class TapeBuilder:
         A frozen weight saves no input. A quantized one is made whole for the product, each way, and
         its kernel names its input to the end (bitsandbytes, autograd/_functions.py, MatMul4Bit).
         """
+        if self.autocast:
+            return self._cast_linear(name, source, rows, (inputs, outputs))
         tuning, itemsize = self.tuning, self.itemsize
         result = self.storage(name, rows * outputs * itemsize)
         trains = tuning is None or tuning.trains(name)
@@ -176,6 +231,18 @@ class TapeBuilder:
         if tuning is None or not tuning.adapts(name):
             return result
         return self._adapted(tuning, source, result, rows, (inputs, outputs))
+
+    def _cast_linear(self, name: str, source: str, rows: int, sizes: tuple[int, int]) -> str:
+        """Append a product of copies; the weight's gradient is made in the copy's type first."""
+        elements, width = sizes[0] * sizes[1], self.product_bytes
+        weight = self.storage(f"{name} weight copy", elements * width, width=width)
+        self.add(f"{name} weight copy", [], [weight], parameter_bytes=elements * self.itemsize)
+        self._weights.append(weight)
+        operand = self.operand(source)
+        result = self.storage(name, rows * sizes[1] * width, width=width)
+        both, flops = [operand, weight], 2 * rows * elements
+        self.add(name, both, [result], both, flops=flops)
+        return result
 
     def _adapted(
         self, tuning: Tuning, source: str, base: str, rows: int, sizes: tuple[int, int]
@@ -230,7 +297,8 @@ class TapeBuilder:
             self._operations.append(Operation(name=f"hold @{number}", holds=held))
 
     def build(self, output: str) -> Tape:
-        """Return the tape, with its output."""
+        """Return the tape, with its output; autocast keeps its copies of weights beyond it."""
+        self.hold(self._weights)
         return Tape(
             name=self.name,
             input=self.input,
@@ -238,4 +306,5 @@ class TapeBuilder:
             storages=self._storages,
             operations=tuple(self._operations),
             outer=tuple(self._outer),
+            cached=tuple(self._weights),
         )

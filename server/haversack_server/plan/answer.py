@@ -12,6 +12,7 @@ from haversack_server.memory.variations import device_of, overlaid, placed
 from haversack_server.memory.version import MODEL_VERSION
 from haversack_server.plan.independent import plan_candidates, plan_recompute_candidates
 from haversack_server.plan.model import not_sought, plan_model
+from haversack_server.plan.profiled import plan_profile
 from haversack_server.plan.solving import Cancel, Solving
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ _ANSWERS = {
     "candidates": plan_candidates,
     "recompute_candidates": plan_recompute_candidates,
     "documents": plan_model,
+    "profile": plan_profile,
 }
 _STATES_ONLY = ("state_bytes", "parameter_count", "units")
 
@@ -63,7 +65,7 @@ def _ignored(request: PlanRequest) -> tuple[str, ...]:
     given = {
         "measurements: not compared with yet": bool(request.measurements),
         "constraints: not used for candidates": request.constraints is not None
-        and not request.documents,
+        and not (request.documents or request.profile),
     }
     return tuple(sentence for sentence, is_given in given.items() if is_given)
 

@@ -12,15 +12,29 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
 
-from haversack.verify import Facet, FacetValue, VerifySchedule, VerifyVerdict
+from haversack.verify import DifferenceCause, Facet, FacetValue, VerifySchedule, VerifyVerdict
 
 PACKAGE = "haversack_server.verify"
 TABLE = "cases.json"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """Where the first difference of a case is: ``line`` is the text of the user's line."""
+
+    module: str
+    operation: str
+    line: str
+    cause: DifferenceCause
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Case:
-    """One workload: what it is an example of, how it is run, and what is expected of it."""
+    """One workload: what it is an example of, how it is run, and what is expected of it.
+
+    ``place`` is None where no operation of a replay differs, ``state`` names the things whose
+    state differs.
+    """
 
     name: str
     category: str
@@ -28,6 +42,8 @@ class Case:
     schedule: VerifySchedule
     verdict: VerifyVerdict
     facets: Mapping[Facet, FacetValue]
+    place: Place | None = None
+    state: tuple[str, ...] = ()
 
     @property
     def different(self) -> tuple[Facet, ...]:
@@ -56,4 +72,15 @@ def _case(row: Mapping[str, Any]) -> Case:
         schedule=VerifySchedule[row.get("schedule", "ONE_MICROBATCH")],
         verdict=VerifyVerdict[row["verdict"]],
         facets={Facet[f]: FacetValue[v] for f, v in row.get("facets", {}).items()},
+        place=_place(row["place"]) if "place" in row else None,
+        state=tuple(row.get("state", ())),
+    )
+
+
+def _place(row: Mapping[str, str]) -> Place:
+    return Place(
+        module=row["module"],
+        operation=row["operation"],
+        line=row["line"],
+        cause=DifferenceCause[row["cause"]],
     )

@@ -188,8 +188,8 @@ def count_finding(counts: tuple[RecomputeCount, ...]) -> FacetResult:
 
 def _count_detail(counts: Sequence[RecomputeCount], wrong: Sequence[RecomputeCount]) -> str:
     if not wrong:
-        nested = any(count.expected_entries > 2 * count.plain_entries for count in counts)
-        often = "as often as their nesting asks" if nested else "once for each forward"
+        more = any(count.expected_entries > 2 * count.plain_entries for count in counts)
+        often = "as often as nesting and backwards ask" if more else "once for each forward"
         return f"{len(counts)} of {len(counts)} regions were replayed {often}"
     first = wrong[0]
     return (

@@ -1,8 +1,8 @@
 """What usually cures a finding, in one sentence for each class of it."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
-from haversack.verify import Facet, FacetValue
+from haversack.verify import DifferenceCause, Facet, FacetValue
 
 _DIFFERENT = {
     Facet.OUTPUTS: "Outputs differ before any replay: look for code that asks whether it runs "
@@ -24,6 +24,35 @@ _RAISED = (
     "caches, attributes, random numbers outside torch)"
 )
 
+_CAUSES: Mapping[DifferenceCause, str] = {
+    DifferenceCause.CONTROL_FLOW: "The replay takes another branch: decide it outside the region "
+    "from what does not change, and pass the decision as an argument",
+    DifferenceCause.SCALAR_ARGUMENT: "A number that the region reads has changed: pass it as an "
+    "argument, or keep counters, settings and draws of Python's random outside the region (or "
+    "restore those with context_fn=haversack.torch.replay_context())",
+    DifferenceCause.EXTERNAL_TENSOR: "A tensor from outside the region has changed: pass it as a "
+    "positional argument or clone it, update buffers and caches outside the region, and draw "
+    "numpy's numbers there (or restore them with context_fn=haversack.torch.replay_context())",
+    DifferenceCause.SHAPE: "A tensor has another shape or dtype in the replay: keep caches that "
+    "grow, and routing that is not saved, outside the region, gather shards before it, and set "
+    "modes such as the default dtype inside it",
+    DifferenceCause.RNG: "The replay draws other numbers: leave preserve_rng_state on",
+    DifferenceCause.RNG_GENERATOR: "The region draws from a generator of its own, which no replay "
+    "restores: name it in context_fn=haversack.torch.replay_context(generators=[...])",
+    DifferenceCause.NONDETERMINISTIC_KERNEL: "An operation gives another result for equal inputs: "
+    "save what it returns (a router's scores and choices, say), or use deterministic algorithms; "
+    "where a policy saves it, do not change it in place",
+    DifferenceCause.MISSING_OPERATIONS: "The replay leaves operations out: look for a memo or a "
+    "flag that the forward has set, and for an exception that the region catches",
+    DifferenceCause.EXTRA_OPERATIONS: "The replay runs more operations: look for a count or a list "
+    "that the forward has left longer",
+}
+
+
+def cause_hint(cause: DifferenceCause) -> str:
+    """Say what usually cures a first difference of a class; empty for a class without a cure."""
+    return _CAUSES.get(cause, "")
+
 
 def fix_hint(facet: Facet, value: FacetValue, sources: Collection[str] = ()) -> str:
     """Say what usually cures a finding; empty where nothing is to be cured.
@@ -44,7 +73,8 @@ def fix_hint(facet: Facet, value: FacetValue, sources: Collection[str] = ()) -> 
 def _random_hint(sources: Collection[str]) -> str:
     if any(not source.startswith("torch ") for source in sources):
         return (
-            "Only torch's default generators are restored for a replay: draw from torch, or draw "
-            "outside the region and pass what was drawn"
+            "Only torch's default generators are restored for a replay: draw from torch, draw "
+            "outside the region and pass what was drawn, or restore the others with "
+            "context_fn=haversack.torch.replay_context()"
         )
     return "Leave preserve_rng_state on, so that a replay draws what its forward drew"

@@ -8,6 +8,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from haversack.verify import (
+    Facet,
+    FacetResult,
+    FacetValue,
     FailureReason,
     VerifyEnvironment,
     VerifyFailure,
@@ -19,6 +22,7 @@ from haversack.verify import (
 )
 from haversack_server.verify.evidence import assumptions, evidence
 from haversack_server.verify.findings import Outcomes, findings, memory, recompute_counts, time
+from haversack_server.verify.hints import cause_hint
 from haversack_server.verify.outcome import Outcome
 from haversack_server.verify.verdict import judge
 
@@ -49,7 +53,8 @@ def compared(
     pinned: Sequence[str],
 ) -> VerifyReport:
     """Give the report of runs that can be compared."""
-    judgement = judge(findings(runs), waivers=request.waivers, strict=request.strict)
+    found = _with_hints(findings(runs), runs)
+    judgement = judge(found, waivers=request.waivers, strict=request.strict)
     raised = runs.plain.raised or runs.checkpointed.raised
     return replace(
         report,
@@ -68,6 +73,21 @@ def compared(
         loss=runs.plain.loss,
         assumptions=assumptions(runs),
     )
+
+
+def _with_hints(found: Sequence[FacetResult], runs: Outcomes) -> list[FacetResult]:
+    """Cure gradients and exceptions by the class of the first difference, where it is known."""
+    place = runs.traced.first_difference if runs.traced else None
+    hint = cause_hint(place.cause) if place else ""
+    return [replace(each, fix_hint=hint) if hint and _is_replayed(each) else each for each in found]
+
+
+def _is_replayed(found: FacetResult) -> bool:
+    """Whether a wrong replay is what makes a facet what it is."""
+    if found.value is FacetValue.RAISED_ONLY_CHECKPOINTED:
+        return True
+    gradients = (Facet.INPUT_GRADIENTS, Facet.PARAMETER_GRADIENTS)
+    return found.facet in gradients and found.value is FacetValue.DIFFERENT
 
 
 def _memory(request: VerifyRequest, runs: Outcomes, device: str) -> VerifyMemory | None:

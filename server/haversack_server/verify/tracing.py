@@ -24,7 +24,7 @@ class TensorRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Operation:
-    """One operation: where it was called, what went in, what came out."""
+    """One operation: where it was called, what went in, what came out or was raised."""
 
     name: str
     module: str = ""
@@ -35,6 +35,7 @@ class Operation:
     made: tuple[TensorRecord, ...] = ()
     is_random: bool = False
     has_generator: bool = False
+    raised: str = ""
 
 
 def first_difference(
@@ -71,7 +72,7 @@ def _cause(one: Operation, other: Operation) -> tuple[DifferenceCause, str] | No
     if one.name != other.name:
         return (
             DifferenceCause.CONTROL_FLOW,
-            f"{one.name} in the forward, {other.name} in the replay",
+            f"{one.name} in the forward, {other.name} in the replay{_elsewhere(one, other)}",
         )
     shape = _shape(one.given, other.given)
     if shape:
@@ -84,11 +85,23 @@ def _cause(one: Operation, other: Operation) -> tuple[DifferenceCause, str] | No
     changed = _changed(one.given, other.given)
     if changed:
         return DifferenceCause.EXTERNAL_TENSOR, f"{changed} has other values in the replay"
+    if other.raised and not one.raised:
+        return DifferenceCause.MISSING_OPERATIONS, f"it raises in the replay: {other.raised}"
     return _result_cause(one, other)
 
 
+def _elsewhere(one: Operation, other: Operation) -> str:
+    """Tell the place of an operation that the replay runs in another place."""
+    if not other.file or (one.file, one.line) == (other.file, other.line):
+        return ""
+    return f", at line {other.line} of {other.file}"
+
+
 def _result_cause(one: Operation, other: Operation) -> tuple[DifferenceCause, str] | None:
-    if not _shape(one.made, other.made) and not _changed(one.made, other.made):
+    shape = _shape(one.made, other.made)
+    if shape:
+        return DifferenceCause.SHAPE, f"its result is {shape} in the replay"
+    if not _changed(one.made, other.made):
         return None
     if one.has_generator:
         return DifferenceCause.RNG_GENERATOR, "its own generator has moved on since the forward"

@@ -30,17 +30,19 @@ class Effects:
         self._counts: Counter[str] = Counter()
         self._characters = 0
         self._is_open = False
+        self._stdout: Any = None
         self._write: Callable[[str], int] | None = None
 
     def __enter__(self) -> "Effects":
         sys.addaudithook(self._heard)
-        stdout: Any = sys.stdout
-        self._write, stdout.write = stdout.write, self._printed
+        self._stdout = sys.stdout
+        self._write, self._stdout.write = self._stdout.write, self._printed
         self._is_open = True
         return self
 
     def __exit__(self, *_: object) -> None:
         self._is_open = False  # a hook stays for the life of its process
+        self._stdout.write = self._write
 
     def values(self) -> dict[str, str]:
         """Spell every effect, as a snapshot of state does."""
@@ -49,8 +51,7 @@ class Effects:
 
     def _printed(self, text: str) -> int:
         assert self._write is not None
-        if self._is_open:
-            self._characters += len(text)
+        self._characters += len(text)
         return self._write(text)
 
     def _heard(self, event: str, args: tuple[Any, ...]) -> None:

@@ -28,15 +28,30 @@ SETTINGS = (
 _FORWARDS = ("forward", "__call__", "_call_impl", "_wrapped_call_impl")
 
 
+# Private, and -1 outside of a backward; without it every region is taken to have one backward.
+_backward_id: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", lambda: -1)
+
+
 @dataclass(slots=True)
 class Call:
-    """One checkpointed call of the forward, with its replays."""
+    """One checkpointed call of the forward, with its replays.
+
+    ``outermost`` is the call around all others that it runs in, or None.
+    """
 
     region: str
     depth: int
     in_replay: bool
+    outermost: "Call | None" = None
     entries: int = 0
     completions: int = 0
+    backwards: set[int] = field(default_factory=set)
+
+    @property
+    def expected_entries(self) -> int:
+        """One for the forward, and for each backward one replay of its own and of each around."""
+        backwards = (self.outermost or self).backwards
+        return self.depth * max(1, len(backwards)) + 1
 
 
 class Watcher(Protocol):
@@ -89,7 +104,8 @@ class Regions:
     def _new_call(self, function: Function) -> Call:
         name = region_name(function, self.names)
         in_replay = any(call.in_replay or call.entries > 1 for call in self._open)
-        call = Call(name, depth=len(self._open) + 1, in_replay=in_replay)
+        outermost = self._open[0] if self._open else None
+        call = Call(name, len(self._open) + 1, in_replay, outermost)
         self.calls.append(call)
         self.functions.setdefault(name, function)
         return call
@@ -106,6 +122,8 @@ class Regions:
     @contextlib.contextmanager
     def _entry(self, call: Call) -> Iterator[None]:
         call.entries += 1
+        if (backward := _backward_id()) >= 0:
+            call.backwards.add(backward)
         self._open.append(call)
         if self.watcher:
             self.watcher.entered(call)

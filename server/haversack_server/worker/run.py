@@ -174,8 +174,7 @@ def _counts(calls: list[Call]) -> Iterator[RegionCount]:
             region=region,
             entries=sum(call.entries for call in own),
             completions=sum(call.completions for call in own),
-            # One for the forward, one for the replay, one more for each region around it.
-            expected_entries=sum(call.depth + 1 for call in forwards),
+            expected_entries=sum(call.expected_entries for call in forwards),
         )
 
 

@@ -8,7 +8,7 @@ selective checkpointing does not count them, and never of memory that nothing ha
 import sys
 import types
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -87,24 +87,22 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if str(func) in _SILENT:
             return func(*args, **kwargs)
         leaves = pytree.tree_leaves((args, kwargs))
-        given = self._records(leaves)
-        result = func(*args, **kwargs)
+        operation = Operation(
+            name=str(func),
+            given=self._records(leaves),
+            arguments=_arguments(leaves),
+            is_random=torch.Tag.nondeterministic_seeded in func.tags,
+            has_generator=any(isinstance(leaf, torch.Generator) for leaf in leaves),
+            **_place(self._modules),
+        )
+        try:
+            result = func(*args, **kwargs)
+        except Exception as error:
+            self._operations.append(replace(operation, raised=_told(error)))
+            raise
         made = pytree.tree_leaves(result)
         self._note_writing(func, [*leaves, *made])
-        module, file, line = _place(self._modules)
-        self._operations.append(
-            Operation(
-                name=str(func),
-                module=module,
-                file=file,
-                line=line,
-                given=given,
-                arguments=_arguments(leaves),
-                made=self._records(made),
-                is_random=torch.Tag.nondeterministic_seeded in func.tags,
-                has_generator=any(isinstance(leaf, torch.Generator) for leaf in leaves),
-            )
-        )
+        self._operations.append(replace(operation, made=self._records(made)))
         return result
 
     def _records(self, leaves: Iterable[Any]) -> tuple[TensorRecord, ...]:
@@ -135,7 +133,12 @@ def _arguments(leaves: Iterable[Any]) -> str:
     return f"arguments {others}"
 
 
-def _place(modules: Mapping[int, str]) -> tuple[str, str, int]:
+def _told(error: Exception) -> str:
+    first_line = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {first_line}"[:300]
+
+
+def _place(modules: Mapping[int, str]) -> dict[str, Any]:
     """Find the innermost module that runs, and the user's line that it runs for."""
     module, file, line = "", "", 0
     frame: types.FrameType | None = sys._getframe(2)
@@ -146,7 +149,7 @@ def _place(modules: Mapping[int, str]) -> tuple[str, str, int]:
         if not module:
             module = modules.get(id(frame.f_locals.get("self")), "")
         frame = frame.f_back
-    return module, file, line
+    return {"module": module, "file": file, "line": line}
 
 
 def _is_users(name: str) -> bool:

@@ -51,8 +51,8 @@ def values(report: VerifyReport, *facets: Facet) -> set[FacetValue]:
     return {report.facet(facet).value for facet in facets}
 
 
-@pytest.mark.parametrize("name", sorted(WORKLOADS))
-async def test_every_built_in_workload_has_the_verdict_that_the_catalog_expects(
+@pytest.mark.parametrize("name", [name for name in WORKLOADS if name.startswith(SINE)])
+async def test_every_variant_of_the_sine_block_has_the_verdict_that_the_catalog_expects(
     verify: Verify, name: str
 ) -> None:
     report = await verify(name)

@@ -51,7 +51,7 @@ def test_verbose_adds_conditions() -> None:
     for expected in (
         "threads: 1",
         "own process",
-        "python: drawn in replays, state not restored",
+        "python: drawn in forwards and replays, state not restored",
         "(1.running_mean, 1.running_var)",
     ):
         assert expected not in short

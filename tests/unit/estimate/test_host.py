@@ -1,6 +1,7 @@
 """Offload, paging and an optimizer in backward: what leaves the device, and where it is then."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -88,7 +89,7 @@ def test_bytes_for_a_parameter_on_the_device_and_on_the_host(
 
 
 def test_moments_are_never_pinned_and_the_rest_as_the_framework_does() -> None:
-    zero = {"sharding": Sharding.ZERO_2, "offload_optimizer": True}
+    zero: dict[str, Any] = {"sharding": Sharding.ZERO_2, "offload_optimizer": True}
     pins = {None: 0, False: 0, True: (4 + 4 + 2) * BILLION // 8}
     for pinned, expected in pins.items():
         host = states(**zero, pin_memory=pinned).host
@@ -101,7 +102,7 @@ def test_moments_are_never_pinned_and_the_rest_as_the_framework_does() -> None:
 
 @pytest.mark.parametrize(("ranks", "given", "expected"), [(16, None, 8), (4, None, 4), (16, 2, 2)])
 def test_a_node_has_its_ranks(ranks: int, given: int | None, expected: int) -> None:
-    moved = {"offload_optimizer": True, "ranks_per_node": given}
+    moved: dict[str, Any] = {"offload_optimizer": True, "ranks_per_node": given}
     host = states(Sharding.ZERO_2, ranks=ranks, **moved).host
     assert host is not None
     assert host.ranks_per_node == expected
@@ -112,8 +113,14 @@ def test_a_node_has_its_ranks(ranks: int, given: int | None, expected: int) -> N
 def test_offload_lowers_every_phase_s_states_and_no_term_is_negative(
     sharding: Sharding, ranks: int
 ) -> None:
-    axes = {"world_size": ranks, "sharding": sharding, "reduce_bucket_elements": 1_000_000}
-    moved = {"offload_parameters": True} if sharding in FSDP else {"offload_optimizer": True}
+    axes: dict[str, Any] = {
+        "world_size": ranks,
+        "sharding": sharding,
+        "reduce_bucket_elements": 1_000_000,
+    }
+    moved: dict[str, Any] = (
+        {"offload_parameters": True} if sharding in FSDP else {"offload_optimizer": True}
+    )
     plain, less = answer(**axes), answer(**axes, **moved)
     assert peak(less) < peak(plain)
     assert less.steady_bytes < plain.steady_bytes
@@ -125,7 +132,7 @@ def test_offload_lowers_every_phase_s_states_and_no_term_is_negative(
 
 
 def test_what_arrives_from_the_host_is_on_the_device_for_a_moment() -> None:
-    axes = {"world_size": 4, "sharding": Sharding.FSDP2}
+    axes: dict[str, Any] = {"world_size": 4, "sharding": Sharding.FSDP2}
     kept = {each.name: each.largest_bytes for each in answer(**axes).terms}
     moved = {
         each.name: each.largest_bytes for each in answer(**axes, offload_parameters=True).terms
@@ -163,11 +170,11 @@ def test_settings_without_figures_are_unknown_by_name() -> None:
     adafactor = Training(microbatch=1, seq=512, optimizer=Optimizer.ADAFACTOR)
     assert "adafactor on FSDP2's" in unknown(answer(adafactor, sharding=Sharding.FSDP2))
     bits = Training(microbatch=1, seq=512, optimizer=Optimizer.ADAMW_8BIT)
-    on_host = {"sharding": Sharding.ZERO_2, "offload_optimizer": True}
+    on_host: dict[str, Any] = {"sharding": Sharding.ZERO_2, "offload_optimizer": True}
     assert "adamw_8bit with a step on the host" in unknown(answer(bits, **on_host))
     early = Training(microbatch=1, seq=512, optimizer_in_backward=True)
     assert "optimizer_in_backward with zero_2" in unknown(answer(early, sharding=Sharding.ZERO_2))
-    ddp = {"world_size": 2, "sharding": Sharding.REPLICATED}
+    ddp: dict[str, Any] = {"world_size": 2, "sharding": Sharding.REPLICATED}
     assert "optimizer_in_backward with replicated" in unknown(answer(early, **ddp))
     muon = Training(optimizer=Optimizer.MUON)
     counted = EstimateRequest(parameter_count=BILLION, training=muon)
@@ -196,9 +203,9 @@ def test_paged_moments_are_on_neither_side_for_certain() -> None:
 
 @pytest.mark.parametrize("sharding", [Sharding.REPLICATED, Sharding.FSDP2])
 def test_an_optimizer_in_backward_keeps_no_gradients(sharding: Sharding) -> None:
-    early = Training(microbatch=1, seq=512, optimizer_in_backward=True)
-    found, plain = answer(early, sharding=sharding), answer(sharding=sharding)
-    # The head's gradient is there when its weight is updated, and nothing of the step before.
+    late = Training(microbatch=1, seq=32)  # so short that the loss is no peak
+    early = replace(late, optimizer_in_backward=True)
+    found, plain = answer(early, sharding=sharding), answer(late, sharding=sharding)
     assert peak(found) < peak(plain)
     last = next(each for each in found.timeline if each.phase == "step 2 optimizer")
     names = [term.name for term in found.terms]
@@ -207,6 +214,27 @@ def test_an_optimizer_in_backward_keeps_no_gradients(sharding: Sharding) -> None
     gradient = 2 if sharding is Sharding.REPLICATED else 4
     parameters = 2 * 32_000 * 1024 + 8 * (4 * 1024**2 + 3 * 1024 * 2816) + 17 * 1024
     assert plain.steady_bytes - found.steady_bytes == gradient * parameters
+
+
+def test_a_tied_weight_waits_for_the_second_half_of_its_gradient() -> None:
+    tied = Document(
+        format=DocumentFormat.HF_CONFIG,
+        text=MODEL.text.replace('"tie_word_embeddings": false', '"tie_word_embeddings": true'),
+    )
+    early = Training(microbatch=1, seq=32, optimizer_in_backward=True)
+    found = estimate(EstimateRequest(documents=(tied,), training=early))
+    place = [term.name for term in found.terms].index("gradients")
+    gradients = {
+        each.name: each.term_bytes[place]
+        for each in found.timeline
+        if each.phase == "step 2 backward"
+    }
+    table, largest = 2 * 32_000 * 1024, 2 * 1024 * 2816
+    assert gradients["backward model.layers.3"] == table + largest
+    assert gradients["backward embedding"] == 2 * table
+    for moment in found.timeline:
+        assert min(moment.term_bytes) >= 0
+        assert sum(moment.term_bytes) == moment.allocated_bytes
 
 
 def test_an_optimizer_in_backward_does_not_add_up_gradients() -> None:

@@ -57,7 +57,9 @@ def test_a_hard_instance_is_handed_over_to_a_dense_dp(scale: int, cells: str) ->
     assert selection.proven
     assert selection.gain == knapsack_by_dense_dp(sizes, gains, capacity)
     assert selection.gain == gains[selection.mask].sum()
-    assert why == dispatch.explain_knapsack(sizes, gains, capacity, devices=devices)
+    planned = dispatch.explain_knapsack(sizes, gains, capacity, devices=devices)
+    assert why.reason.startswith(f"{planned.reason}; bounds left it ")
+    assert (why.algorithm, why.device) == (planned.algorithm, planned.device)
     assert (why.algorithm, why.cells, why.device) == ("core, then dense", cells, "cpu")
     assert "states, then come" in why.reason
 

@@ -24,6 +24,7 @@ from haversack_kernels import (
     runs,
     slots,
     sweep,
+    unsettled,
 )
 from haversack_kernels.warmup import warm_up
 
@@ -56,6 +57,7 @@ ENTRIES: tuple[tuple[Any, str], ...] = (
     (slots, "reach"),
     (slots, "sweep"),
     (slots, "trace"),
+    (unsettled, "_left"),
 )
 
 

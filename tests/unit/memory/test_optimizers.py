@@ -114,7 +114,8 @@ def test_a_kernel_that_an_optimizer_has_not_is_its_default_and_said_so() -> None
     assert "kernel: FOR_LOOP, since ADAFACTOR has no FUSED one" in said
     asked = OptimizerKernel.FOREACH
     assert kernel_of(Optimizer.ADAFACTOR, asked) is asked
-    assert not recipe(Training(optimizer=Optimizer.ADAFACTOR), Sharding.REPLICATED)[1][:-1]
+    _, unsaid = recipe(Training(optimizer=Optimizer.ADAFACTOR), Sharding.REPLICATED)
+    assert not any(sentence.startswith("kernel") for sentence in unsaid)
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,12 @@ OTHER = replace(X, content="other")
             DifferenceCause.SHAPE,
         ),
         (MUL, replace(MUL, given=(X, X)), DifferenceCause.SHAPE),
+        (MUL, replace(MUL, made=(replace(X, about="float64 (2,)"),)), DifferenceCause.SHAPE),
+        (
+            MUL,
+            replace(MUL, made=(), raised="RuntimeError: edited"),
+            DifferenceCause.MISSING_OPERATIONS,
+        ),
         (MUL, replace(MUL, made=(OTHER,)), DifferenceCause.NONDETERMINISTIC_KERNEL),
         (
             replace(MUL, is_random=True),

@@ -1,14 +1,26 @@
 """The built-in workloads beside what the catalog says of them."""
 
 import inspect
+from dataclasses import replace
 
 import pytest
 
+from haversack.run import WorkloadReference
+from haversack.verify import Facet, VerifyRequest, VerifySchedule, VerifyVerdict
+from haversack_server.verify.cases import cases
+from haversack_server.verify.library import models
+from haversack_server.verify.verdict import STRONG_FACETS
+
 torch = pytest.importorskip("torch", reason="the built-in workloads need the extra torch")
 
-from haversack_server.verify.catalog import ARGUMENTS, WORKLOADS  # noqa: E402
+from haversack_server.verify.catalog import (  # noqa: E402
+    ARGUMENTS,
+    WORKLOADS,
+    with_own_schedule,
+)
 from haversack_server.worker.step import loss_of  # noqa: E402
 from haversack_server.worker.zoo import FACTORIES  # noqa: E402
+from haversack_server.worker.zoo.case import CASES  # noqa: E402
 
 
 def test_the_catalog_names_what_the_zoo_builds() -> None:
@@ -24,7 +36,36 @@ def test_the_catalog_knows_the_arguments_that_the_zoo_takes(name: str) -> None:
     assert all(each.least <= each.default <= each.most for each in declared)
 
 
-@pytest.mark.parametrize("name", sorted(ARGUMENTS))
+def test_there_are_as_many_as_were_promised() -> None:
+    assert len(cases()) >= 120
+    assert len(models()) >= 60
+    assert cases().keys() | models().keys() == WORKLOADS.keys()
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_a_case_is_described_by_its_own_words(name: str) -> None:
+    assert CASES[name].__doc__ == f"{cases()[name].description}."
+
+
+def test_what_is_expected_fits_together() -> None:
+    for case in cases().values():
+        strong = {facet for facet, value in case.facets.items() if facet in STRONG_FACETS}
+        is_sound = case.verdict in (VerifyVerdict.EQUIVALENT, VerifyVerdict.FAILED)
+        assert is_sound is not bool(strong), case.name
+        assert bool(case.state) is (Facet.SIDE_EFFECTS in case.facets), case.name
+
+
+def test_a_workload_has_its_own_schedule_unless_one_is_asked_for() -> None:
+    named = WorkloadReference(name="state-thread-local")
+    plain = VerifyRequest(workload=named)
+    assert with_own_schedule(plain).schedule is VerifySchedule.BACKWARD_IN_THREAD
+    asked = replace(plain, schedule=VerifySchedule.TWO_STEPS)
+    assert with_own_schedule(asked) is asked
+    of_user = VerifyRequest(workload=WorkloadReference(entry_point="mine.models:build"))
+    assert with_own_schedule(of_user) is of_user
+
+
+@pytest.mark.parametrize("name", sorted(ARGUMENTS.keys() & cases().keys()))
 def test_a_built_in_workload_runs_with_its_least_arguments(name: str) -> None:
     workload = FACTORIES[name](**{each.name: each.least for each in ARGUMENTS[name]})
     loss, _ = loss_of(workload, workload.model(*workload.args))

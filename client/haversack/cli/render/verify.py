@@ -15,10 +15,13 @@ from haversack.verify import (
     FacetValue,
     FirstDifference,
     ListWorkloadsResponse,
+    RandomSource,
     RecomputeCount,
     VerifyFailure,
     VerifyReport,
+    VerifySchedule,
     VerifyVerdict,
+    WorkloadInfo,
 )
 
 _VERDICTS = {
@@ -58,7 +61,14 @@ def draw_workloads(page: Page, answer: ListWorkloadsResponse) -> None:
     for each in answer.workloads:
         expected = _VERDICTS.get(each.expected_verdict, ("-", ""))
         page.indented((each.name.ljust(widest), STRONG), "  ", expected)
-        page.indented((f"{each.category}: {each.description}", DIM), depth=2)
+        page.indented((f"{each.category}: {each.description}{_schedule(each)}", DIM), depth=2)
+
+
+def _schedule(info: WorkloadInfo) -> str:
+    """Tell a schedule that is not the usual one."""
+    if info.schedule in (VerifySchedule.UNSPECIFIED, VerifySchedule.ONE_MICROBATCH):
+        return ""
+    return f" ({_words(info.schedule.name)})"
 
 
 def _draw_verdict(page: Page, report: VerifyReport) -> None:
@@ -209,15 +219,19 @@ def _draw_conditions(page: Page, report: VerifyReport) -> None:
     page.bullets(
         "Random numbers in regions",
         [
-            f"{each.source}: "
-            + ("drawn in replays" if each.drawn_in_replay else "not drawn in replays")
-            + (", state restored" if each.restored else ", state not restored")
+            f"{each.source}: drawn in {_drawn(each)}, state "
+            + ("restored" if each.restored else "not restored")
             for each in report.random_sources
         ],
     )
     page.bullets("Held alike in every run", report.pinned)
     if report.environment is not None:
         page.bullets("Confined by", report.environment.isolation)
+
+
+def _drawn(source: RandomSource) -> str:
+    given = {"forwards": source.drawn_in_forward, "replays": source.drawn_in_replay}
+    return " and ".join(name for name, is_drawn in given.items() if is_drawn)
 
 
 def _draw_place(page: Page, report: VerifyReport) -> None:

@@ -63,7 +63,7 @@ class Whole:
     def _used_up(self, live: Live, block: ChainBlock, index: int) -> Stretch:
         """Make a block's gradients one by one; each is used before the next is made.
 
-        The head's largest comes after the loss and before anything else, so it counts as it is made.
+        The head's largest comes right after the loss, so it counts as it is made.
         """
         each = self._chain.recipe.gradient
         one = 0 if block.is_head else max(block.unit.largest, block.again_elements) * each

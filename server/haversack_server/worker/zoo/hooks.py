@@ -49,7 +49,7 @@ def hooks_forward_capture() -> Workload:
 def hooks_stateful_input() -> Workload:
     """A hook before the forward that scales its input by the number of calls."""
 
-    def scaled(model: Any, x: Tensor) -> Tensor:
+    def scaled(model: Any, x: Tensor) -> Any:
         model.calls += 1
         return x * model.calls
 
@@ -72,7 +72,7 @@ def hooks_full_backward() -> Workload:
 def hooks_parameter() -> Workload:
     """A hook that doubles the gradient of a parameter and counts its calls."""
 
-    def doubled(model: Any, gradient: Tensor) -> Tensor:
+    def doubled(model: Any, gradient: Tensor) -> Any:
         model.calls += 1
         return gradient * 2
 
@@ -104,7 +104,7 @@ def hooks_accumulated(model: Any, x: Tensor) -> Any:
     return model.linear(x).sin()
 
 
-def _of_gradient(output: Any) -> Tensor:
+def _of_gradient(output: Any) -> Any:
     (gradient,) = torch.autograd.grad(output.sum(), _leaf_of(output), create_graph=True)
     return gradient.square().sum()
 
@@ -135,7 +135,7 @@ def hooks_double_backward_python_random(model: Any, x: Tensor) -> Any:
     return (model.linear(x) * random.random()).sin()
 
 
-def _after_a_backward(output: Any) -> Tensor:
+def _after_a_backward(output: Any) -> Any:
     output.sum().backward(retain_graph=True)
     return output.square().sum()
 
@@ -200,7 +200,8 @@ class Sequential(nn.Module):
 
     def forward(self, x: torch.Tensor) -> Any:
         """Run ``x`` of shape (BATCH, WIDTH) through two segments."""
-        return checkpoint_sequential(self.layers, 2, x, use_reentrant=False).sin()
+        run: Any = checkpoint_sequential
+        return run(self.layers, 2, x, use_reentrant=False).sin()
 
 
 @case

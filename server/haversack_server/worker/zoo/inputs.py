@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from haversack.torch import Workload
@@ -124,7 +125,7 @@ def inputs_relu_in_place(model: Any, x: Tensor) -> Any:
 @region()
 def inputs_in_place_on_intermediates(model: Any, x: Tensor) -> Any:
     """In-place operations on what the region made itself."""
-    return model.linear(torch.relu_(model.linear(x)).add_(1)).sin()
+    return model.linear(torch.relu_(model.linear(x)).sin().add_(1)).sin()
 
 
 def _swapped(model: Any) -> None:
@@ -149,12 +150,22 @@ def inputs_parameter_stepped(model: Any, x: Tensor) -> Any:
 
 
 def _sharded(model: Any) -> None:
+    model.gathered[0] = model.gathered[0][:2]
+
+
+@region(parts=lambda: {"gathered": [torch.ones(WIDTH, requires_grad=True)]}, after=_sharded)
+def inputs_weight_sharded(model: Any, x: Tensor) -> Any:
+    """A gathered weight that is a shard again when the replay needs it whole."""
+    return functional.layer_norm(model.linear(x), (WIDTH,), model.gathered[0]).sin()
+
+
+def _resized(model: Any) -> None:
     model.norm.weight.data = model.norm.weight.data[:2]
 
 
-@region(parts=lambda: {"norm": nn.LayerNorm(WIDTH)}, after=_sharded)
-def inputs_parameter_sharded(model: Any, x: Tensor) -> Any:
-    """A weight that is a shard again when the replay needs it whole."""
+@region(parts=lambda: {"norm": nn.LayerNorm(WIDTH)}, after=_resized)
+def inputs_parameter_resized(model: Any, x: Tensor) -> Any:
+    """A parameter whose data are made a shard in place: a plain backward misses it too."""
     return model.norm(model.linear(x)).sin()
 
 

@@ -1,4 +1,4 @@
-"""Models of Hugging Face transformers, tiny and with random weights, as the library checkpoints them.
+"""Models of Hugging Face transformers, tiny, with random weights, checkpointed by the library.
 
 Nothing is downloaded: a configuration is made here, of sizes that its class has names for. Needs
 the extra zoo, which is loaded with the first model that is built.
@@ -41,6 +41,7 @@ _SIZES: Mapping[str, Any] = {
     "eos_token_id": 2,
 }
 
+
 class Lossy(nn.Module):
     """Runs a model with the inputs of its task and returns its loss alone."""
 
@@ -63,7 +64,7 @@ def preload() -> None:
 
 def build(kind: str, task: str, *, bf16: int = 0) -> Workload:
     """Build a model of one kind; with ``bf16`` its weights and images are in bfloat16."""
-    import transformers
+    transformers: Any = importlib.import_module("transformers")
 
     transformers.logging.set_verbosity_error()
     config = transformers.AutoConfig.for_model(kind)

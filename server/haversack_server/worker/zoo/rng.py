@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from haversack.torch import replay_context
 from haversack_server.worker.zoo.case import WIDTH, Regions, region
 
 RATE = 0.5
@@ -205,3 +206,24 @@ class _Outside(Regions):
 def rng_python_drawn_outside(model: Any, x: Tensor) -> Any:
     """A factor from Python's random that is drawn outside the region: the cure."""
     return (model.linear(x) * model.factor).sin()
+
+
+@region(context_fn=replay_context(numpy=False))
+def rng_python_factor_restored(model: Any, x: Tensor) -> Any:
+    """A factor from Python's random under replay_context: another cure."""
+    return (model.linear(x) * random.random()).sin()
+
+
+@region(context_fn=replay_context(python=False))
+def rng_numpy_mask_restored(model: Any, x: Tensor) -> Any:
+    """A mask from numpy's generator under replay_context."""
+    return model.linear(x).sin() * torch.from_numpy(numpy.random.rand(WIDTH)).to(x.dtype)
+
+
+GENERATOR = torch.Generator()
+
+
+@region(context_fn=replay_context(generators=[GENERATOR]))
+def rng_generator_restored(model: Any, x: Tensor) -> Any:
+    """Noise from a torch.Generator that replay_context names."""
+    return model.linear(x).sin() * torch.rand(WIDTH, generator=GENERATOR)

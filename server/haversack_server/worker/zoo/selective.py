@@ -1,4 +1,4 @@
-"""Selective activation checkpointing: what a policy saves is taken by name and count of operation."""
+"""Selective activation checkpointing: what is saved is found by an operation's name and count."""
 
 import functools
 import random
@@ -25,6 +25,11 @@ def saving(*operations: Any, **settings: Any) -> Callable[[], Any]:
         return CheckpointPolicy.MUST_SAVE if is_saved else CheckpointPolicy.PREFER_RECOMPUTE
 
     return functools.partial(_contexts, policy, **settings)
+
+
+def saving_all() -> Any:
+    """Be a context_fn that saves what every operation returns."""
+    return _contexts(lambda ctx, operation, *_, **__: CheckpointPolicy.MUST_SAVE)
 
 
 MATMULS = (aten.addmm.default, aten.mm.default)
@@ -122,6 +127,18 @@ def selective_batch_norm_saved(model: Any, x: Tensor) -> Any:
     return model.norm(model.linear(x)).sin()
 
 
+@region(context_fn=saving_all, parts=lambda: {"norm": nn.BatchNorm1d(WIDTH)})
+def selective_batch_norm_count_saved(model: Any, x: Tensor) -> Any:
+    """A policy that saves all, the count of batches too, which is moved in place."""
+    return model.norm(model.linear(x)).sin()
+
+
+@region(context_fn=saving_all)
+def selective_everything(model: Any, x: Tensor) -> Any:
+    """A policy that saves all, of operations that change nothing in place."""
+    return model.linear(model.linear(x).sin()).sin().cos()
+
+
 @region(context_fn=saving(aten.sin.default), parts=lambda: {"calls": 0})
 def selective_more_operations(model: Any, x: Tensor) -> Any:
     """One saved operation more for every call."""
@@ -129,7 +146,7 @@ def selective_more_operations(model: Any, x: Tensor) -> Any:
     h = model.linear(x)
     for _ in range(model.calls):
         h = h.sin()
-    return h.cos()
+    return h.cos().tanh().exp()
 
 
 class _Autocast(Regions):
@@ -145,7 +162,7 @@ def selective_autocast_cache(model: Any, x: Tensor) -> Any:
     return model.linear(x).sin()
 
 
-def _after_a_backward(output: Any) -> Tensor:
+def _after_a_backward(output: Any) -> Any:
     output.sum().backward(retain_graph=True)
     return output.square().sum()
 

@@ -1,4 +1,4 @@
-"""Python state that a region reads or changes: what its replay finds is not what its forward had."""
+"""Python state that a region reads or changes: its replay does not find what its forward had."""
 
 import contextlib
 import contextvars
@@ -82,12 +82,19 @@ def state_attribute_changed(model: Any, x: Tensor) -> Any:
 @region(parts=lambda: {"config": {"power": 2}}, after=lambda m: m.config.update(power=3))
 def state_setting_changed(model: Any, x: Tensor) -> Any:
     """A setting in a dictionary that changes between forward and backward."""
-    return model.linear(x) ** model.config["power"]
+    return (model.linear(x) ** model.config["power"]).sin()
 
 
 @region(parts=lambda: {"branch": True}, after=lambda model: setattr(model, "branch", False))
 def state_branch_changed(model: Any, x: Tensor) -> Any:
     """A branch that a changed flag swaps for another of equal shapes."""
+    h = model.linear(x)
+    return (h.sin() if model.branch else h.cos()).exp()
+
+
+@region(parts=lambda: {"branch": True}, after=lambda model: setattr(model, "branch", False))
+def state_branch_of_the_last_operation(model: Any, x: Tensor) -> Any:
+    """Branches that save the same input: a replay of the other one is as good."""
     h = model.linear(x)
     return h.sin() if model.branch else h.cos()
 

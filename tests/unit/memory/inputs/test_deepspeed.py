@@ -75,6 +75,18 @@ def test_what_is_offloaded_lives_on_the_host_or_on_a_disk_that_is_not_modelled()
     assert "zero_optimization.offload_param.device=nvme" in said
 
 
+def test_pins_are_read_and_a_part_of_the_states_on_the_host_is_not_modelled() -> None:
+    def moved(**given: Any) -> dict[str, Any]:
+        section = {"stage": 3, "offload_optimizer": {"device": "cpu"} | given}
+        return BF16 | {"zero_optimization": section}
+
+    assert of(moved(pin_memory=True))["parallelism.pin_memory"] is True
+    assert "parallelism.pin_memory" not in of(moved(pin_memory=False))
+    (said,) = read(written(KIND, moved(ratio=0.3))).unmodelled
+    assert "zero_optimization.offload_optimizer.ratio=0.3" in said
+    assert not read(written(KIND, moved(ratio=1.0))).unmodelled
+
+
 def test_an_offload_to_none_is_none() -> None:
     values = BF16 | {"zero_optimization": {"stage": 3, "offload_param": {"device": "none"}}}
     assert read(written(KIND, values)).unmodelled == ()

@@ -1,0 +1,128 @@
+"""One training step of a workload under fake tensors, each block by a given option.
+
+Knows how a step runs and what cannot be run so; reads no figures.
+"""
+
+import gc
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch._dynamo.eval_frame import OptimizedModule
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+    UnsupportedOperatorException,
+)
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
+
+from haversack.errors import InvalidRequestError, NotSupportedError
+from haversack.torch.fakes import fake_of, faked
+from haversack.torch.loss import loss_of
+from haversack.torch.policy import parsed
+from haversack.torch.regions import Region, caching_configs
+from haversack.torch.storages import Storages
+from haversack.torch.watching import Watch
+from haversack.torch.workload import Workload
+
+_DEPENDS = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException)
+
+
+def check_workload(workload: Workload) -> nn.Module:
+    """Give the workload's model, or refuse what cannot be run under fake tensors."""
+    model = workload.model
+    if not isinstance(model, nn.Module):
+        raise InvalidRequestError(
+            f"a {type(model).__name__} has no blocks; give a torch.nn.Module", field="model"
+        )
+    for name, module in model.named_modules():
+        if isinstance(module, OptimizedModule | DistributedDataParallel):
+            raise NotSupportedError(
+                f"{name or 'the model'} is a {type(module).__name__}; profile the model before it "
+                "is compiled or wrapped"
+            )
+        if getattr(module, "gradient_checkpointing", False):
+            raise NotSupportedError(
+                f"{name or 'the model'} checkpoints by itself; switch that off before"
+            )
+    for name, parameter in model.named_parameters():
+        if isinstance(parameter, DTensor):
+            raise NotSupportedError(f"{name} is sharded; profile the model before fully_shard")
+    return model
+
+
+class FakeStep:
+    """Runs a step once; the watch has what it saw."""
+
+    def __init__(self, workload: Workload, watch: Watch, options: Mapping[str, str]) -> None:
+        self._workload = workload
+        self._model: nn.Module = workload.model  # type: ignore[assignment]
+        self._watch = watch
+        self._options = options
+
+    def run(self) -> None:
+        """Run forward, loss and backward; every storage is followed from its making to its end."""
+        names = {id(module): name for name, module in self._model.named_modules()}
+        caching = list(caching_configs(self._model))
+        # The collector would free what lies in cycles at moments of its own.
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            for config in caching:
+                config.use_cache = False
+            with faked(self._model) as mode:
+                self._put_blocks()
+                self._step(mode)
+        except _DEPENDS as error:
+            raise NotSupportedError(_refusal(error, names)) from error
+        finally:
+            for config in caching:
+                config.use_cache = True
+            if collects:
+                gc.enable()
+            gc.collect()
+
+    def _put_blocks(self) -> None:
+        for name in self._watch.seen:
+            block = self._model.get_submodule(name)
+            block.__dict__["forward"] = self._watch.inside(name, block)
+            option = self._options.get(name, "save")
+            forward = block.forward if option == "save" else _region(name, block, option)
+            block.__dict__["forward"] = self._watch.around(name, forward)
+
+    def _step(self, mode: FakeTensorMode) -> None:
+        workload, record = self._workload, self._watch.record
+        args, kwargs = fake_of(mode, (workload.args, dict(workload.kwargs)))
+        storages: Any = Storages(record, self._watch.heard)
+        with mode, storages:
+            output = self._model(*args, **kwargs)
+            loss = loss_of(workload, output)
+            if workload.between_forward_and_backward is not None:
+                workload.between_forward_and_backward()
+            record.in_backward = True
+            torch.autograd.backward(loss)
+            storages.end()  # while the output is held, as a caller holds it
+            del output
+
+
+def _region(name: str, block: nn.Module, option: str) -> Region:
+    policy = parsed(option)
+    selective = policy.contexts() if policy is not None else None
+    # Generators are not drawn from under fake tensors, and their states cannot be set.
+    return Region(name, block, selective=selective, preserve_rng_state=False)
+
+
+def _refusal(error: Exception, names: Mapping[int, str]) -> str:
+    where = "the model"
+    trace = error.__traceback__
+    while trace is not None:
+        where = names.get(id(trace.tb_frame.f_locals.get("self"))) or where
+        trace = trace.tb_next
+    operation = getattr(error, "func", error)
+    return (
+        f"{where} cannot be profiled: the shapes or the path of its step depend on data "
+        f"({operation}); name blocks for which they do not, or send an analytic subject"
+    )

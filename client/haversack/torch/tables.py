@@ -1,0 +1,176 @@
+"""Runs of a step, one per option, put together as a profile.
+
+Parts between blocks have one option: they are saved whatever is chosen. Where they, or what stays,
+differ from run to run, the largest counts.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from haversack.basis import Basis
+from haversack.errors import NotSupportedError
+from haversack.profile import OptionTable, Profile, ProfileBlock
+from haversack.torch.blocks import digest, fingerprint
+from haversack.torch.figures import Figures
+from haversack.torch.roofline import whole_ns
+from haversack.torch.watching import Seen, Watch
+
+NOT_PROFILED = (
+    "workspaces of kernels, and what the allocator adds",
+    "the optimizer's step and its state",
+    "times: they are a roofline's, of operations one by one; nothing was timed",
+    "kernels of other devices than the CPU, which may save other tensors",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One step: the option of each block that took one, and the figures of all parts."""
+
+    options: Mapping[str, str]
+    watch: Watch
+    figures: Sequence[Figures]
+    held_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    option: str
+    retained_bytes: int
+    forward_peak_bytes: int
+    backward_peak_bytes: int
+    extra_ns: int
+
+    def is_beaten_by(self, other: "_Row") -> bool:
+        mine, others = self.costs(), other.costs()
+        return mine != others and all(b <= a for a, b in zip(mine, others, strict=True))
+
+    def costs(self) -> tuple[int, int, int, int]:
+        return (
+            self.retained_bytes,
+            self.forward_peak_bytes,
+            self.backward_peak_bytes,
+            self.extra_ns,
+        )
+
+
+def profile_of(model: nn.Module, blocks: Mapping[str, nn.Module], runs: Sequence[Run]) -> Profile:
+    """Put runs together; the first has every block saved."""
+    order = runs[0].watch.order
+    if any(run.watch.order != order for run in runs):
+        raise NotSupportedError("the model's blocks run in another order from step to step")
+    parts = list(_parts(order, runs))
+    tables = list(dict.fromkeys(table for _, _, table in parts))
+    sizes = _parameter_bytes(model, {name: blocks[name] for name in order})
+    found = tuple(
+        _block(name, part, tables.index(table), sizes.get(name, 0), runs, blocks.get(name))
+        for part, name, table in parts
+    )
+    return Profile(
+        fingerprint=digest(f"{each.name} {each.fingerprint}" for each in found),
+        basis=Basis.PROFILED,
+        device="cpu",
+        torch_version=torch.__version__,
+        blocks=found,
+        tables=tuple(tables),
+        held_by_caller_bytes=max(run.held_bytes for run in runs),
+        not_profiled=(*NOT_PROFILED, *_left_out(blocks, order)),
+    )
+
+
+def _left_out(blocks: Mapping[str, nn.Module], order: Sequence[str]) -> tuple[str, ...]:
+    return tuple(f"{name}: it did not run in this step" for name in blocks if name not in order)
+
+
+def _parts(order: Sequence[str], runs: Sequence[Run]) -> Iterator[tuple[int, str, OptionTable]]:
+    """Give the parts of the chain with their tables; empty ones between blocks are left out."""
+    yield 0, f"(before {order[0]})", _table([_between(0, runs)])
+    for place, name in enumerate(order):
+        yield 2 * place + 1, name, _table(_rows(2 * place + 1, name, runs))
+        after = _between(2 * place + 2, runs)
+        if place + 1 == len(order) or any(after.costs()):
+            yield 2 * place + 2, f"(after {name})", _table([after])
+
+
+def _between(part: int, runs: Sequence[Run]) -> _Row:
+    found = [run.figures[part] for run in runs]
+    return _Row(
+        option="save",
+        retained_bytes=max(each.retained_bytes for each in found),
+        forward_peak_bytes=max(each.forward_peak_bytes for each in found),
+        backward_peak_bytes=max(each.backward_peak_bytes for each in found),
+        extra_ns=0,
+    )
+
+
+def _rows(part: int, name: str, runs: Sequence[Run]) -> list[_Row]:
+    """Give a block's options: save, recompute, and the policies that no other option beats."""
+    rows: dict[str, _Row] = {}
+    for run in runs:
+        option = run.options.get(name, "save")
+        if option not in rows:
+            rows[option] = _row(option, run.figures[part], run.watch.seen[name])
+    return [
+        row
+        for row in rows.values()
+        if row.option in ("save", "recompute")
+        or not any(row.is_beaten_by(other) for other in rows.values())
+    ]
+
+
+def _row(option: str, figures: Figures, seen: Seen) -> _Row:
+    return _Row(
+        option=option,
+        retained_bytes=figures.retained_bytes,
+        forward_peak_bytes=figures.forward_peak_bytes,
+        backward_peak_bytes=figures.backward_peak_bytes,
+        extra_ns=whole_ns(seen.recomputed_ns),
+    )
+
+
+def _table(rows: Sequence[_Row]) -> OptionTable:
+    return OptionTable(
+        option=tuple(row.option for row in rows),
+        retained_bytes=tuple(row.retained_bytes for row in rows),
+        forward_peak_bytes=tuple(row.forward_peak_bytes for row in rows),
+        backward_peak_bytes=tuple(row.backward_peak_bytes for row in rows),
+        extra_ns=tuple(row.extra_ns for row in rows),
+    )
+
+
+def _parameter_bytes(model: nn.Module, blocks: Mapping[str, nn.Module]) -> dict[str, int]:
+    """Give each parameter to the first block that has it, and the rest to what is before them."""
+    counted: set[int] = set()
+
+    def new_bytes(module: nn.Module) -> int:
+        new = [each for each in module.parameters() if id(each) not in counted]
+        counted.update(map(id, new))
+        return sum(each.numel() * each.element_size() for each in new)
+
+    sizes = {name: new_bytes(block) for name, block in blocks.items()}
+    return {**sizes, f"(before {next(iter(blocks))})": new_bytes(model)}
+
+
+def _block(
+    name: str,
+    part: int,
+    table: int,
+    parameter_bytes: int,
+    runs: Sequence[Run],
+    block: nn.Module | None,
+) -> ProfileBlock:
+    seen = runs[0].watch.seen[name] if block is not None else Seen()
+    return ProfileBlock(
+        name=name,
+        table=table,
+        parameter_bytes=parameter_bytes,
+        gradient_bytes=max(run.figures[part].gradient_bytes for run in runs),
+        draws_random=seen.draws or seen.draws_elsewhere,
+        mutated_buffers=seen.mutated_buffers,
+        has_collectives=seen.has_collectives,
+        mutates_inputs=seen.mutates_inputs,
+        fingerprint=fingerprint(block) if block is not None else "",
+    )

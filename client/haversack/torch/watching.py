@@ -1,0 +1,169 @@
+"""Blocks under watch during one step: where it is, what they draw and change, what they compute.
+
+Puts forwards around those of the blocks and hooks on the tensors between them; the operations
+themselves come from the tracker of storages. Knows no figures.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils._pytree import tree_leaves
+
+from haversack.errors import NotSupportedError
+from haversack.torch.random_operations import draws_random
+from haversack.torch.roofline import Roofline
+from haversack.torch.storages import Record
+
+_COLLECTIVES = ("c10d", "_c10d_functional", "c10d_functional")
+
+
+@dataclass(slots=True)
+class Seen:
+    """What one block did in a step.
+
+    ``draws_elsewhere``: from Python's, NumPy's or a passed generator, which no checkpoint of
+    PyTorch's restores. ``operations`` are those of the forward, in order.
+    """
+
+    draws: bool = False
+    draws_elsewhere: bool = False
+    has_collectives: bool = False
+    mutates_inputs: bool = False
+    mutated_buffers: tuple[str, ...] = ()
+    operations: list[tuple[str, int]] = field(default_factory=list)
+    recomputed_ns: float = 0.0
+
+    @property
+    def may_recompute(self) -> bool:
+        """Whether running it twice computes the same and changes nothing."""
+        return not (
+            self.draws_elsewhere
+            or self.has_collectives
+            or self.mutates_inputs
+            or self.mutated_buffers
+        )
+
+
+class Watch:
+    """Follows the blocks of one step, whose names ``order`` has as they ran.
+
+    Part ``2 j + 1`` is the j-th of them; even parts lie between.
+    """
+
+    def __init__(self, names: Iterable[str], roofline: Roofline) -> None:
+        self.record = Record()
+        self.seen = {name: Seen() for name in names}
+        self.order: list[str] = []
+        self._roofline = roofline
+        self._running: list[str] = []
+        self._counts: Counter[str] = Counter()
+
+    @property
+    def parts(self) -> int:
+        """How many parts the step had."""
+        return 2 * len(self.order) + 1
+
+    def heard(self, operation: Any, args: Any, kwargs: Any, result: Any) -> None:
+        """Take note of an operation."""
+        if not self._running:
+            return
+        seen = self.seen[self._running[-1]]
+        if self.record.in_backward:
+            seen.recomputed_ns += self._roofline.ns(operation, args, kwargs, result)
+            return
+        name = str(operation)
+        seen.operations.append((name, self._counts[name]))
+        self._counts[name] += 1
+        if draws_random(operation, args, kwargs):
+            seen.draws = True
+            given = any(isinstance(leaf, torch.Generator) for leaf in tree_leaves((args, kwargs)))
+            seen.draws_elsewhere |= given
+        seen.has_collectives |= operation.namespace in _COLLECTIVES
+
+    def inside(self, name: str, module: nn.Module) -> Callable[..., Any]:
+        """Wrap a forward so that its operations are heard, in forward and in recomputation."""
+        forward = module.forward
+
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            if self.record.in_backward:
+                return self._run(name, forward, args, kwargs)
+            self._counts.clear()
+            before = _versions(args, kwargs), _buffers(module), _states()
+            result = self._run(name, forward, args, kwargs)
+            seen, buffers = self.seen[name], _buffers(module)
+            seen.mutates_inputs |= _versions(args, kwargs) != before[0]
+            changed = {path for path in buffers if buffers[path] != before[1].get(path)}
+            seen.mutated_buffers = tuple(sorted({*seen.mutated_buffers, *changed}))
+            seen.draws_elsewhere |= _states() != before[2]
+            return result
+
+        return watched
+
+    def _run(self, name: str, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        self._running.append(name)
+        try:
+            return forward(*args, **kwargs)
+        finally:
+            self._running.pop()
+
+    def around(self, name: str, forward: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap a block's call so that parts begin and end with it, in both passes."""
+
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            part = self._begin(name)
+            self._on_gradients((args, kwargs), part - 1)
+            result = forward(*args, **kwargs)
+            self._on_gradients(result, part)
+            self.record.enter(part + 1)
+            return result
+
+        return watched
+
+    def _begin(self, name: str) -> int:
+        if self.record.in_backward:
+            raise NotSupportedError(f"{name} runs in the backward; it cannot be profiled")
+        if self.record.part % 2:
+            raise NotSupportedError(f"{name} runs inside another block; name one of them")
+        if name in self.order:
+            raise NotSupportedError(
+                f"{name} runs more than once in a forward; a chain has each block once"
+            )
+        part = 2 * len(self.order) + 1
+        self.order.append(name)
+        self.record.enter(part)
+        return part
+
+    def _on_gradients(self, value: Any, part: int) -> None:
+        for leaf in tree_leaves(value):
+            if isinstance(leaf, torch.Tensor) and leaf.requires_grad:
+                hooked: Any = leaf  # the method has no types
+                hooked.register_hook(self._arrival(part))
+
+    def _arrival(self, part: int) -> Callable[[torch.Tensor], None]:
+        def arrived(gradient: torch.Tensor) -> None:
+            if not self.record.in_backward:
+                raise NotSupportedError(
+                    "the model runs a backward inside its forward; that cannot be profiled"
+                )
+            self.record.enter(part)
+
+        return arrived
+
+
+def _versions(args: Any, kwargs: Any) -> list[int]:
+    leaves = tree_leaves((args, kwargs))
+    return [leaf._version for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+
+def _buffers(module: nn.Module) -> dict[str, tuple[int, int]]:
+    return {name: (id(each), each._version) for name, each in module.named_buffers()}
+
+
+def _states() -> tuple[Any, bytes]:
+    return random.getstate(), repr(np.random.get_state(legacy=False)).encode()

@@ -1,0 +1,98 @@
+"""The built-in workloads as jobs, held against the table of what is expected of them.
+
+Every tenth case and five models of transformers in the default tests, all of them in the slow tier.
+"""
+
+import importlib.util
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+import pytest
+
+from haversack.verify import Facet, FacetValue, VerifyReport, VerifySchedule, VerifyVerdict
+from haversack_server.verify.cases import cases
+from haversack_server.verify.library import models
+
+Verify = Callable[..., Awaitable[Any]]
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+FINE = (FacetValue.EQUAL_BITWISE, FacetValue.AS_EXPECTED, FacetValue.NOT_CHECKED)
+MODELS = ("library-bert", "library-gpt2", "library-llama", "library-t5", "library-vit")
+needs_transformers = pytest.mark.skipif(
+    importlib.util.find_spec("transformers") is None, reason="library models need the extra zoo"
+)
+
+
+def sampled(names: Iterable[str], sample: Iterable[str]) -> list[Any]:
+    chosen = set(sample)
+    return [n if n in chosen else pytest.param(n, marks=pytest.mark.slow) for n in names]
+
+
+def unexpected(report: VerifyReport) -> dict[Facet, FacetValue]:
+    return {f.facet: f.value for f in report.facets if f.value not in FINE}
+
+
+@pytest.mark.parametrize("name", sampled(sorted(cases()), sorted(cases())[::10]))
+async def test_a_case_has_the_verdict_and_the_facets_of_the_table(
+    verify: Verify, name: str
+) -> None:
+    case, report = cases()[name], await verify(name)
+    assert report.verdict is case.verdict
+    assert report.schedule is case.schedule
+    assert unexpected(report) == case.facets
+    if case.state:
+        assert set(case.state) <= set(report.facet(Facet.SIDE_EFFECTS).names)
+    if case.place:
+        found = report.first_difference
+        assert (found.module, found.operation) == (case.place.module, case.place.operation)
+
+
+@needs_transformers
+@pytest.mark.parametrize("name", sampled(sorted(models()), MODELS))
+async def test_a_model_of_the_library_is_equal_bit_for_bit(verify: Verify, name: str) -> None:
+    report = await verify(name)
+    assert report.failure is None
+    assert report.verdict is VerifyVerdict.EQUIVALENT
+    assert report.facet(Facet.PARAMETER_GRADIENTS).value is FacetValue.EQUAL_BITWISE
+    assert report.recompute_counts
+    assert unexpected(report) == {}
+
+
+@needs_transformers
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(models()))
+async def test_a_model_of_the_library_is_equal_in_bfloat16_too(verify: Verify, name: str) -> None:
+    report = await verify(name, args_json='{"bf16": 1}')
+    assert report.verdict is VerifyVerdict.EQUIVALENT
+    assert unexpected(report) == {}
+
+
+async def test_a_schedule_that_is_asked_for_is_taken(verify: Verify) -> None:
+    one = VerifySchedule.ONE_MICROBATCH
+    report = await verify("state-mask-of-the-microbatch", schedule=one, strict=True)
+    assert report.verdict is VerifyVerdict.EQUIVALENT
+    assert report.schedule is one
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("rng-torch-held-generator", "replay_context(generators="),
+        ("state-attribute-changed", "pass it as an argument"),
+        ("buffers-moving-average", "update buffers and caches outside"),
+        ("cache-growing", "another branch"),
+    ],
+)
+async def test_a_cure_follows_from_the_class_of_the_cause(
+    verify: Verify, name: str, hint: str
+) -> None:
+    report = await verify(name)
+    assert hint in report.facet(Facet.INPUT_GRADIENTS).fix_hint
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [("state-print", "printed text"), ("state-file", "file opened for writing: calls.txt")],
+)
+async def test_what_leaves_the_process_is_named(verify: Verify, name: str, key: str) -> None:
+    found = (await verify(name)).facet(Facet.SIDE_EFFECTS)
+    assert found.names == (key,)
