@@ -37,23 +37,27 @@ class Residual(nn.Module):
         self.second = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        return torch.relu(hidden + self.second(torch.relu(self.norm(self.first(hidden)))))
+        inner = torch.relu(self.norm(self.first(hidden)))
+        return torch.relu(hidden + self.second(inner))
 
 
 class ResNet(nn.Module):
-    """A stem, stages of residual blocks with pooling between them, and a head."""
+    """A stem, two stages of residual blocks with pooling between them, and a head."""
 
     def __init__(self) -> None:
         super().__init__()
         self.stem = nn.Conv2d(3, 8, 3, padding=1)
-        self.blocks = nn.ModuleList([Residual(8), Residual(8), Residual(8)])
+        self.stages = nn.ModuleList(Residual(8) for _ in range(5))
         self.head = nn.Linear(8, 5)
 
     def forward(self, image: Tensor) -> Tensor:
         hidden = self.stem(image)
-        for block in self.blocks:
-            hidden = nn.functional.max_pool2d(block(hidden), 2)
-        return self.head(hidden.mean((2, 3)))
+        for place, block in enumerate(self.stages):
+            hidden = block(hidden)
+            if place == 2:
+                hidden = nn.functional.max_pool2d(hidden, 2)
+        result: Tensor = self.head(hidden.mean((2, 3)))
+        return result
 
 
 def tokens() -> dict[str, Any]:
@@ -94,7 +98,7 @@ def execute(workload: Workload) -> Executed:
     model: Any = workload.model
     gc.collect()
     torch.manual_seed(1)
-    given = [each for each in (*workload.args, *workload.kwargs.values())]
+    given = [*workload.args, *workload.kwargs.values()]
     tracker: Any = LiveStorages([*model.parameters(), *model.buffers(), *given])
     with tracker:
         output = model(*workload.args, **workload.kwargs)
@@ -148,7 +152,7 @@ def test_the_executed_peak_is_within_the_predicted_one_at_every_budget(
         assert predicted <= point.budget_bytes - states_bytes(found)
         assert executed.peak_bytes <= predicted
         ratios.append(predicted / executed.peak_bytes)
-        if kind != "gpt2" and kind != "llama":  # there a plan does without a cache
+        if kind in ("bert", "resnet"):  # the plain step of the others keeps a cache
             assert torch.equal(executed.loss, plain.loss)
             assert all(map(torch.equal, executed.gradients, plain.gradients))
     assert max(ratios) < 1.15
