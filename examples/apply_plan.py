@@ -2,17 +2,14 @@
 
     python examples/apply_plan.py
 
-Needs haversack[server,torch] and transformers. A block of the plan is the name of a module, so
-applying it is one checkpoint around each block that is recomputed.
+Needs haversack[server,torch] and transformers. A block of the plan is the name of a module.
 """
 
-import functools
-
 import torch
-from torch.utils.checkpoint import checkpoint
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import haversack
+import haversack.torch
 
 SIZES = {
     "hidden_size": 64,
@@ -38,15 +35,6 @@ def plan_of(seq: int, budget: str) -> haversack.Plan:
         )
 
 
-def apply(model: torch.nn.Module, plan: haversack.Plan) -> list[str]:
-    """Put an activation checkpoint around each block that is recomputed; gives their names."""
-    recomputed = [action.block for action in plan.actions if action.option == "recompute"]
-    for name in recomputed:
-        block = model.get_submodule(name)
-        block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
-    return recomputed
-
-
 def loss_of(model: torch.nn.Module, tokens: torch.Tensor) -> torch.Tensor:
     """Run one step, and give its loss."""
     loss: torch.Tensor = model(input_ids=tokens, labels=tokens, use_cache=False).loss
@@ -61,11 +49,10 @@ def main() -> None:
     tokens = torch.randint(SIZES["vocab_size"], (2, 128))
     before = loss_of(model, tokens)
     plan = plan_of(seq=128, budget="12MiB")
-    recomputed = apply(model, plan)
-    after = loss_of(model, tokens)
-    print(
-        f"{plan.status.name}: {len(recomputed)} of {SIZES['num_hidden_layers']} layers recomputed"
-    )
+    with haversack.torch.apply(model, plan) as applied:
+        after = loss_of(model, tokens)
+    recomputed = len(applied.options)
+    print(f"{plan.status.name}: {recomputed} of {SIZES['num_hidden_layers']} layers recomputed")
     print(f"the loss is {'equal to the bit' if torch.equal(before, after) else 'DIFFERENT'}")
 
 

@@ -286,8 +286,9 @@ __all__ = [
 ]
 
 _MODULES = (  # the light ones first
-    "errors", "units", "basis", "parallelism", "profile", "finetuning", "run", "questions", "evidence",
-    "trace", "estimate", "plan", "verify_report", "verify", "requests", "_sync", "_async",
+    "errors", "units", "basis", "parallelism", "profile", "finetuning", "training", "run",
+    "questions", "evidence", "trace", "estimate", "plan", "verify_report", "verify", "requests",
+    "_sync", "_async",
 )  # fmt: skip
 
 

@@ -83,7 +83,7 @@ def _configs(run: RunOptions) -> tuple[Any, ...]:
 def _launch(given: object, field: str) -> Document:
     """Make a document of a command line, of Megatron-LM or with TrainingArguments."""
     text = spelling.text(given, field)
-    kind = formats.detected(text, "the command line", field)
+    kind = formats.told(text)
     if kind not in (DocumentFormat.MEGATRON_ARGUMENTS, DocumentFormat.HF_TRAINING_ARGUMENTS):
         refuse(
             "the command line has neither Megatron-LM's options nor TrainingArguments; "

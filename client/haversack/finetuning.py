@@ -7,6 +7,18 @@ from haversack import checks
 from haversack.errors import Violation, check
 
 TARGETS = ("query", "key", "value", "output", "gate", "up", "down", "head")
+LAYER_TARGETS = TARGETS[:-1]
+# What transformers calls the modules of most families.
+MODULES = {
+    "q_proj": "query",
+    "k_proj": "key",
+    "v_proj": "value",
+    "o_proj": "output",
+    "gate_proj": "gate",
+    "up_proj": "up",
+    "down_proj": "down",
+    "lm_head": "head",
+}
 PARTS = ("embedding", "norms", "head")
 
 

@@ -70,13 +70,25 @@ _TOML_TABLE = re.compile(r"^\s*\[[\w.\"' -]+\]\s*(#.*)?$", re.MULTILINE)
 
 def detected(text: str, name: str, field: str) -> DocumentFormat:
     """Tell the format of a text; one that cannot be told is refused with the names that can."""
+    found = told(text)
+    if found is None:
+        refuse(
+            f"{shown(name)}: its keys do not tell its format; say it in front, such as "
+            f"deepspeed:{shown(name)}; the formats are {', '.join(NAMES)}",
+            field,
+        )
+    return found
+
+
+def told(text: str) -> DocumentFormat | None:
+    """Tell the format of a text by its keys; None where they do not."""
     start = text.lstrip("\ufeff \t\r\n")
     if start.startswith("{"):
-        return _of_keys(_json_keys(start), name, field)
+        return _of_keys(_json_keys(start))
     if _TOML_TABLE.search(text) and _is_toml(text):
         return DocumentFormat.TORCHTITAN_TOML
     keys = _YAML_KEY.findall(text)
-    return _of_keys(keys or _OPTION.findall(text), name, field)
+    return _of_keys(keys or _OPTION.findall(text))
 
 
 def named(word: str, text: str, field: str) -> DocumentFormat:
@@ -88,21 +100,15 @@ def named(word: str, text: str, field: str) -> DocumentFormat:
     return formats[-1] if is_json else formats[0]
 
 
-def _of_keys(keys: Iterable[str], name: str, field: str) -> DocumentFormat:
-    """Choose the format with the most telling keys; Megatron's are spelled with dashes too."""
+def _of_keys(keys: Iterable[str]) -> DocumentFormat | None:
+    """Choose the format with the most telling keys, if one has; Megatron's may have dashes."""
     plain = {key if key.isupper() else key.lstrip("-").replace("-", "_") for key in keys}
     scores = {kind: len(plain & telling) for kind, telling in _TELLING.items()}
     best = max(scores.values())
     found = [kind for kind, score in scores.items() if score == best]
     if best and DocumentFormat.HF_CONFIG in found and "model_type" in plain:
         return DocumentFormat.HF_CONFIG
-    if not best or len(found) > 1:
-        refuse(
-            f"{shown(name)}: its keys do not tell its format; say it in front, such as "
-            f"deepspeed:{shown(name)}; the formats are {', '.join(NAMES)}",
-            field,
-        )
-    return found[0]
+    return found[0] if best and len(found) == 1 else None
 
 
 def _json_keys(text: str) -> list[str]:

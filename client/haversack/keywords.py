@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any, TypedDict
 
-from haversack.finetuning import Finetuning
+from haversack.finetuning import Finetuning, StoredWeights
 from haversack.plan import Plan
 from haversack.run import (
     Attention,
@@ -31,7 +31,9 @@ class RunOptions(TypedDict, total=False):
     ``model`` is the path of a Hugging Face config.json, its folder, or the parsed mapping.
     ``configs`` are further files, each a path, a text, a mapping or a ``Document``; ``launch`` is a
     command line. ``device`` is a name of the catalogue, with a number in front: "8xh100-80gb".
-    ``offload`` says what lives on the host: "optimizer", "all" or "none".
+    ``offload`` says what lives on the host: "optimizer", "all" or "none". ``lora_rank``,
+    ``lora_targets`` ("q_proj,v_proj"), ``trained_parts`` ("norms,head") and ``quantize`` ("nf4")
+    are ``finetuning`` in short.
     """
 
     model: Model | None
@@ -59,6 +61,10 @@ class RunOptions(TypedDict, total=False):
     seq: int | None
     target_seq: int | None
     finetuning: Finetuning | None
+    lora_rank: int | None
+    lora_targets: str | Sequence[str] | None
+    trained_parts: str | Sequence[str] | None
+    quantize: StoredWeights | str | None
     microbatch: int | None
     accumulation: int | None
     precision: Precision | str | None

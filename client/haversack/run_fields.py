@@ -29,6 +29,7 @@ from haversack.run import (
     Training,
     Unit,
 )
+from haversack.tuning_fields import finetuning_of
 
 _COUNTED = re.compile(r"(?P<count>[1-9]\d{0,6})\s*[xX*]\s*(?P<name>.*)")
 _ONE_UNIT = '{"name": "a", "parameter_count": 1000}'
@@ -146,7 +147,7 @@ def _training(run: RunOptions, actions: tuple[BlockAction, ...] = ()) -> Trainin
         microbatch=_whole(run, "microbatch"),
         seq=_whole(run, "seq"),
         target_seq=_whole(run, "target_seq"),
-        finetuning=run.get("finetuning"),
+        finetuning=finetuning_of(run),
         accumulation=_whole(run, "accumulation"),
         precision=spelling.named(Precision, run.get("precision"), "training.precision"),
         optimizer=spelling.named(Optimizer, run.get("optimizer"), "training.optimizer"),

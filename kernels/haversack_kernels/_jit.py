@@ -1,5 +1,6 @@
 """How kernels are compiled and how their arguments are checked; knows no algorithm."""
 
+import operator
 from collections.abc import Callable
 from typing import NamedTuple, ParamSpec, TypeAlias, TypeVar, cast
 
@@ -51,6 +52,17 @@ def natural(name: str, values: object) -> Int64:
     if copied.size and copied.min() < 0:
         raise ValueError(f"{name}[{int(copied.argmin())}] is negative")
     return copied
+
+
+def integer(name: str, value: object) -> int:
+    """Return ``value``, if it is a whole number of whatever type, as Python's own, or raise.
+
+    Numba compiles anew for another type, and a float that passes for an int gives another answer.
+    """
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"{name} is {value!r}, not an integer") from None
 
 
 def flag(cancel: object) -> CancelFlag:

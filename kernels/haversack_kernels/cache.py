@@ -85,6 +85,8 @@ def njit(function: Callable[..., Any], signatures: Any = None, **options: Any) -
 
     _listen()
     config: Any = numba_config
+    if config.DISABLE_JIT:
+        raise RuntimeError("NUMBA_DISABLE_JIT is set, but kernels only run compiled: unset it")
     directory, before = place().directory, config.CACHE_DIR
     config.CACHE_DIR = str(directory or "")  # a locator reads it here, once
     try:
@@ -92,8 +94,28 @@ def njit(function: Callable[..., Any], signatures: Any = None, **options: Any) -
         compiled = decorate(function)
     finally:
         config.CACHE_DIR = before
+    if directory is not None:
+        _compile_what_is_broken(compiled._cache)
     _dispatchers.append(compiled)
     return compiled
+
+
+def _compile_what_is_broken(kept: Any) -> None:
+    """Let a kernel's code be compiled anew where its files cannot be read, as after a power cut.
+
+    Numba raises whatever a pickle cut short raises, at every start.
+    """
+    load = kept.load_overload
+
+    def load_or_forget(*arguments: Any) -> Any:
+        try:
+            return load(*arguments)
+        except Exception as broken:
+            log.warning("compiles anew what cannot be read in %s: %r", kept.cache_path, broken)
+            kept.flush()
+            return None
+
+    kept.load_overload = load_or_forget
 
 
 @functools.cache

@@ -25,6 +25,7 @@ from haversack_kernels._jit import (
     Signals,
     column,
     flag,
+    integer,
     natural,
     signals,
 )
@@ -91,6 +92,7 @@ def solve(
     Raises ``OverflowError`` if sums may leave int64, ``SolveCancelled`` at the next list step once
     ``cancel[0]`` is set. ``steps``, one int64, counts the list steps begun.
     """
+    in_flight = integer("in_flight", in_flight)
     chain = checked(offsets, retained, forward_peak, backward_peak, in_flight)
     chosen = table(chain, extra, forward_capacity, backward_capacity, in_flight)
     return solve_table(chosen, in_flight, state_limit, signals(cancel, steps))
@@ -145,10 +147,12 @@ def frontier(
     need = np.maximum(*chain.needs(forward_base, backward_base))
     needs = sweep.Table(chain.offsets, chain.retained, extra, need)
     # A budget beyond two MAX_BYTES allows or forbids everything, and so does the nearest within.
-    wanted = [max(-2 * MAX_BYTES, min(budget, 2 * MAX_BYTES)) for budget in budgets]
+    exact = [integer("budgets", budget) for budget in budgets]
+    wanted = [max(-2 * MAX_BYTES, min(budget, 2 * MAX_BYTES)) for budget in exact]
     if not wanted:
         return ()
-    return ceiling_budgets.choose(needs, wanted, min(state_limit, MOST_STATES), stop)
+    limit = min(integer("state_limit", state_limit), MOST_STATES)
+    return ceiling_budgets.choose(needs, wanted, limit, stop)
 
 
 def floor(
@@ -168,6 +172,7 @@ def floor(
     budget the leanest prefix decides whether there is a plan, so the floor is found by halving.
     Raises ``ValueError`` if there is no block.
     """
+    in_flight = integer("in_flight", in_flight)
     chain = checked(offsets, retained, forward_peak, backward_peak, in_flight)
     stop, others = flag(cancel), in_flight - 1
     if chain.blocks == 0:
@@ -208,6 +213,7 @@ def evaluate(
     ``options`` has shape ``(blocks,)``: rows of the option columns. Of equal peaks the earliest is
     named: forward from block 0 up, then backward from the last block down.
     """
+    in_flight = integer("in_flight", in_flight)
     chain = checked(offsets, retained, forward_peak, backward_peak, in_flight)
     if chain.blocks == 0:
         raise ValueError("there is no block, so there is no peak")

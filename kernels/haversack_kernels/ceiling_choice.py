@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from haversack_kernels import ceiling_flight, ceiling_search, sweep
-from haversack_kernels._jit import MOST_STATES, Int64, Signals
+from haversack_kernels._jit import MOST_STATES, Int64, Signals, integer
 from haversack_kernels.errors import SolveCancelled
 
 
@@ -31,7 +31,7 @@ def searched(
     options: sweep.Table, in_flight: int, state_limit: int, stop: Signals
 ) -> tuple[Choice, int]:
     """Choose options whose ceilings are known, and say how many states were looked at."""
-    blocks, limit = options.offsets.size - 1, min(state_limit, MOST_STATES)
+    blocks, limit = options.offsets.size - 1, min(integer("state_limit", state_limit), MOST_STATES)
     if stop.cancel[0]:
         raise SolveCancelled(0)
     if blocks == 0:

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from haversack_kernels._jit import Int64
+from haversack_kernels._jit import Int64, integer
 from haversack_kernels.arena import Lease
 from haversack_kernels.dense_items import Items
 from haversack_kernels.dense_sweep import MARGIN, Cells, Rows, UInt64
@@ -62,6 +62,6 @@ class Curve:
         return self._items.masks(taken)
 
     def _cell(self, capacity: int) -> int:
-        if not 0 <= capacity <= self.capacity:
+        if not 0 <= integer("capacity", capacity) <= self.capacity:
             raise ValueError(f"capacity {capacity} is not between 0 and {self.capacity}")
         return min(capacity // self.step, self._items.capacity)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from haversack_kernels._jit import MAX_INT64, Int64, jit, natural, total
+from haversack_kernels._jit import MAX_INT64, Int64, integer, jit, natural, total
 
 
 class Items(NamedTuple):
@@ -50,6 +50,7 @@ def reduced(sizes: Int64, gains: Int64, capacity: int, unit: int) -> Items:
     divisor of it.
     """
     sizes, gains = natural("sizes", sizes), natural("gains", gains)
+    capacity, unit = integer("capacity", capacity), integer("unit", unit)
     _check(sizes, gains, capacity, unit)
     cells = -(-sizes // unit)
     useful = (gains > 0) & (cells <= min(capacity // unit, MAX_INT64))

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from haversack_kernels import ceiling, knapsack, prices, slots
-from haversack_kernels._jit import MAX_INT64, CancelFlag, Int64, signals, total
+from haversack_kernels._jit import MAX_INT64, CancelFlag, Int64, integer, signals, total
 from haversack_kernels.columns import checked, sum_of_largest
 from haversack_kernels.devices import CPU, Device, cheapest, cpu
 from haversack_kernels.dispatch_cost import CORE_NS, SHARE, STATE_NS, Work
@@ -29,7 +29,7 @@ from haversack_kernels.dispatch_ways import (
     cheapest_way,
     others,
 )
-from haversack_kernels.errors import DeviceFailedError
+from haversack_kernels.errors import DeviceFailedError, SolveCancelled
 from haversack_kernels.knapsack import Problem, Selection
 from haversack_kernels.sweep import Table
 from haversack_kernels.unsettled import left_by, with_choice
@@ -73,6 +73,9 @@ def solve_knapsack(
     ``state_limit`` holds where no dense DP can be exact in time.
     """
     problem, stop = knapsack.reduced(sizes, gains, capacity), signals(cancel)
+    state_limit = integer("state_limit", state_limit)
+    if stop.cancel[0]:
+        raise SolveCancelled(0)
     if isinstance(problem, Selection):
         return problem, _by_core("all candidates fit")
     asked = _Question(sizes, gains, capacity, state_limit, devices, cancel)
@@ -195,6 +198,7 @@ def solve_ceiling(
 
     The bound is that of the lists, so the answer is certified whichever found it.
     """
+    in_flight, state_limit = integer("in_flight", in_flight), integer("state_limit", state_limit)
     chain = checked(offsets, retained, forward_peak, backward_peak, in_flight)
     table = ceiling.table(chain, extra, forward_capacity, backward_capacity, in_flight)
     choice = ceiling.solve_table(table, in_flight, state_limit, signals(cancel))
@@ -244,6 +248,6 @@ def _in_slots(table: Table, gap: int) -> Work:
     """Return a dense DP in which a slot of each block costs the gap."""
     price, blocks = float(prices.tuned(table).price.sum()), table.offsets.size - 1
     span = min(int(table.ceiling.max()), total(table.retained))
-    row = int(span * blocks * price / gap) + 1
+    row = int(span * blocks * price / gap) + slots.LEAST_SLOTS
     kind = np.dtype(slots.cell_type(table.extra, table.offsets)).name
     return Work(kind, row, float(row) * table.retained.size, rows=blocks, size_sum=0.0)

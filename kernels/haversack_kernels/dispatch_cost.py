@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haversack_kernels._jit import MAX_INT64, Int64, jit, total
+from haversack_kernels._jit import MAX_INT64, Float64, Int64, jit, total
 from haversack_kernels.dense_rows import cell_type
 from haversack_kernels.knapsack import Problem
 from haversack_kernels.unsettled import Unsettled
@@ -121,7 +121,7 @@ def dense_work(problem: Problem | Unsettled, unit: int) -> Work:
         row=problem.capacity // unit,
         cells=_cells(sizes, problem.capacity) / unit,
         rows=sizes.size,
-        size_sum=float(sizes.sum()) / unit,
+        size_sum=float(sizes.sum(dtype=np.float64)) / unit,
     )
 
 
@@ -137,11 +137,9 @@ def _most_gain(problem: Problem | Unsettled) -> int:
 
 
 def _cells(sizes: Int64, capacity: int) -> int:
-    sizes = np.sort(sizes)
-    whole = int(sizes.sum())
-    return sum(
-        int(_swept(half, capacity, whole - int(half.sum()))) for half in (sizes[::2], sizes[1::2])
-    )
+    ordered = np.sort(sizes).astype(np.float64)  # their sum may be beyond int64
+    whole, halves = float(ordered.sum()), (ordered[::2], ordered[1::2])
+    return sum(int(_swept(half, float(capacity), whole - float(half.sum()))) for half in halves)
 
 
 def _sizes(problem: Problem | Unsettled) -> Int64:
@@ -169,12 +167,12 @@ def _chunks(size: Int64, copies: Int64) -> Int64:
 
 
 @jit
-def _swept(sizes: Int64, capacity: int, later: int) -> float:
+def _swept(sizes: Float64, capacity: float, later: float) -> float:
     """Return the cells of a half's rows, smallest first, if as much as ``later`` comes after it."""
-    reach, left, cells = 0, later, 0.0
+    reach, left, cells = 0.0, later, 0.0
     for i in range(sizes.size):
         left += sizes[i]
     for i in range(sizes.size):
         reach, left = reach + sizes[i], left - sizes[i]
-        cells += max(min(reach, capacity) - max(sizes[i], capacity - left) + 1, 0)
+        cells += max(min(reach, capacity) - max(sizes[i], capacity - left) + 1.0, 0.0)
     return cells

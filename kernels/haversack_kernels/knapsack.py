@@ -18,6 +18,7 @@ from haversack_kernels._jit import (
     CancelFlag,
     Int64,
     Signals,
+    integer,
     natural,
     signals,
 )
@@ -95,6 +96,7 @@ def solve(
 def reduced(sizes: Int64, gains: Int64, capacity: int) -> Problem | Selection:
     """Check the candidates and gather them in runs; return the answer at once if all fit."""
     sizes, gains = natural("sizes", sizes), natural("gains", gains)
+    capacity = integer("capacity", capacity)
     _check(sizes, gains, capacity)
     found = runs.reduce(sizes, gains, min(capacity, MAX_INT64), _SEED)
     size_sum, gain_sum, free_gain = (runs.whole(found.sums, which) for which in range(3))
@@ -128,7 +130,7 @@ def search(
         problem.gain,
         problem.copies,
         problem.capacity,
-        min(state_limit, MOST_STATES),
+        min(integer("state_limit", state_limit), MOST_STATES),
         stop,
         allowance,
     )

@@ -49,7 +49,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haversack_kernels._jit import CancelFlag, Int64, flag
+from haversack_kernels._jit import CancelFlag, Int64, flag, integer
 from haversack_kernels.arena import ArenaLimitError, Lease
 from haversack_kernels.errors import SolveCancelled
 from haversack_kernels.segments_columns import MOST_BYTES, Chain, Slots, checked, kinds, rounded
@@ -164,6 +164,7 @@ def lower_bound(
     Solves with all sizes rounded down, so that no schedule is lost. Where it equals what ``solve``
     found, that is the least in bytes.
     """
+    _check(unit)
     stop = flag(cancel)
     problem = _problem(checked(chain), budget, unit, 0, stop)
     if problem is None:
@@ -214,7 +215,7 @@ def _problem(
     chain: Chain, budget: int, unit: int, slack: int, cancel: CancelFlag
 ) -> _Problem | None:
     """Round the chain; None if the budget is below the floor. More slots than enough are cut."""
-    table = rounded(chain, unit, slack)
+    budget, table = integer("budget", budget), rounded(chain, unit, slack)
     known = _ranges(table, cancel)
     least = least_from(table, known.least)
     slots = min(budget // unit, enough(table))
@@ -262,9 +263,13 @@ def _cheapest_within(
 
 def _up(unit: int) -> int:
     """Return the slack that rounds up."""
-    if not 1 <= unit <= MOST_BYTES:
-        raise ValueError(f"unit is {unit}, not between 1 and 2^59 bytes")
+    _check(unit)
     return unit - 1
+
+
+def _check(unit: int) -> None:
+    if not 1 <= integer("unit", unit) <= MOST_BYTES:
+        raise ValueError(f"unit is {unit}, not between 1 and 2^59 bytes")
 
 
 def _lease(problem: _Problem, arena_limit_bytes: int) -> Lease:

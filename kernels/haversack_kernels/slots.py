@@ -16,15 +16,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from haversack_kernels._jit import CancelFlag, Int64, flag, natural
+from haversack_kernels._jit import CancelFlag, Int64, flag, integer, natural
 from haversack_kernels.arena import LINE, ArenaLimitError, Lease, aligned
-from haversack_kernels.columns import Columns, checked, sum_of_largest
+from haversack_kernels.columns import MAX_BYTES, Columns, checked, sum_of_largest
 from haversack_kernels.errors import SolveCancelled
 from haversack_kernels.slots_sweep import BLOCK, CANCELLED, Bits, Cells, Chain, reach, sweep, trace
 from haversack_kernels.sweep import Table
 
 DEFAULT_SLOTS = 1 << 16
 DEFAULT_ARENA_LIMIT_BYTES = 256 << 20
+
+LEAST_SLOTS = 2
+"""What one budget takes in however coarse a unit: what the last block retains is rounded up."""
 
 NEVER = {np.int32: 2**30, np.int64: 2**62}
 """More than any plan's extra, and at most half of what a cell holds."""
@@ -95,8 +98,9 @@ def solve_all(
     columns = checked(offsets, retained, forward_peak, backward_peak)
     extra = columns.per_option("extra", natural("extra", extra))
     need = np.maximum(*columns.needs(forward_base, backward_base))
-    if slots < 1 or columns.blocks == 0:
-        raise ValueError(f"{columns.blocks} blocks in {slots} slots: give at least one of each")
+    slots, budget = _checked(slots, 1, columns.blocks), integer("budget", budget)
+    if budget > 2 * MAX_BYTES:
+        raise OverflowError(f"budget {budget} is above 2^62 bytes")
     kind = cell_type(extra, columns.offsets)
     scale = _scale(columns, need, budget, slots)
     chain = _backward(columns, need, extra.astype(kind), scale)
@@ -117,8 +121,7 @@ def solve_one(
     option. Raises as ``solve_all``.
     """
     blocks, kind = table.offsets.size - 1, cell_type(table.extra, table.offsets)
-    if slots < 1 or blocks == 0:
-        raise ValueError(f"{blocks} blocks in {slots} slots: give at least one of each")
+    slots = _checked(slots, LEAST_SLOTS, blocks)
     scale, chain = _forward(table, kind, slots)
     lease, row, bits = _swept(chain, True, scale, kind, arena_limit_bytes, flag(cancel))
     with lease:
@@ -126,6 +129,14 @@ def solve_one(
         if row[cell] == NEVER[kind]:
             return None
         return trace(chain, True, bits, cell), int(row[cell])
+
+
+def _checked(slots: int, least: int, blocks: int) -> int:
+    if integer("slots", slots) < least or blocks == 0:
+        raise ValueError(
+            f"{blocks} blocks in {slots} slots: give a block and {least} or more slots"
+        )
+    return int(slots)
 
 
 def cell_type(extra: Int64, offsets: Int64) -> Any:

@@ -1,16 +1,21 @@
 """Plans applied to real models: of transformers, under DDP and under FSDP2, equal to the bit."""
 
 import itertools
+import os
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="plans are applied to models of PyTorch")
-transformers = pytest.importorskip("transformers", reason="the models are those of transformers")
+pytest.importorskip("torch", reason="plans are applied to models of PyTorch")
+pytest.importorskip("transformers", reason="the models are those of transformers")
 
+import torch
 import torch.distributed as dist
+import transformers
 from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
@@ -47,7 +52,8 @@ OPTIONS = ("recompute", "selective aten.mm.default:1 aten.addmm.default:1,2", "s
 def model_of(kind: str) -> Any:
     torch.manual_seed(0)
     config = transformers.AutoConfig.for_model(kind, vocab_size=VOCABULARY, **MODELS[kind])
-    auto = transformers.AutoModelForSeq2SeqLM if kind == "t5" else transformers.AutoModelForCausalLM
+    name = "AutoModelForSeq2SeqLM" if kind == "t5" else "AutoModelForCausalLM"
+    auto = getattr(transformers, name)
     return auto.from_config(config).train()
 
 
@@ -82,12 +88,14 @@ def assert_equal(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> None
 def test_a_model_of_transformers_computes_the_same(kind: str) -> None:
     model = model_of(kind)
     # A cache moves keys and values to other memory, which CPU kernels add up in another order.
-    plain, caches = step(model, use_cache=False), model.config.use_cache
+    plain = step(model, use_cache=False)
+    caches: list[bool] = [model.config.use_cache]
     with apply(model, plan_of(model)) as applied:
         assert applied.options
-        assert model.config.use_cache is False
         assert_equal(step(model), plain)
-    assert model.config.use_cache is caches is True
+        assert_equal(step(model, use_cache=False), plain)
+        caches.append(model.config.use_cache)
+    assert [*caches, model.config.use_cache] == [True, False, True]
     assert_equal(step(model, use_cache=False), plain)
 
 
@@ -145,3 +153,20 @@ def test_wrappers_of_pytorch_compute_the_same_before_and_after(wrapped: Any, bef
     with applied:
         assert_equal(step(model), plain)
     assert_equal(step(model), plain)
+
+
+def test_two_ranks_compute_the_same(tmp_path: Path) -> None:
+    program = Path(__file__).with_name("apply_two_ranks.py")
+    path = os.pathsep.join(str(program.parents[2] / each) for each in ("client", "."))
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, str(program), str(rank), str(tmp_path / "gloo")],
+            env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    for said, failed in (rank.communicate(timeout=180) for rank in ranks):
+        assert said == "DDP True, FSDP2 True\n", failed

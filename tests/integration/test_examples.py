@@ -32,6 +32,12 @@ def test_a_plan_is_applied_and_the_loss_stays_the_same() -> None:
     assert "equal to the bit" in done.stdout
 
 
+def test_a_profiled_model_trains_within_half_of_its_peak_with_equal_losses() -> None:
+    done = run(["examples/profile_plan.py"])
+    assert "OPTIMAL: 5 of 6 layers do not save everything" in done.stdout, done.stderr
+    assert "equal to the bit" in done.stdout
+
+
 def test_the_example_workload_is_equivalent() -> None:
     line = ["-m", "haversack.cli", "verify", "--workload", "workload:build", "--allow", "workload."]
     done = run([*line, "--args", '{"layers": 2}'], ROOT / "examples")

@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="models of PyTorch are profiled")
-transformers = pytest.importorskip("transformers", reason="the models are those of transformers")
+pytest.importorskip("torch", reason="models of PyTorch are profiled")
+pytest.importorskip("transformers", reason="the models are those of transformers")
 
+import torch
+import transformers
 from tests.integration.live_storages import LiveStorages
 from torch import Tensor, nn
 
@@ -67,8 +69,8 @@ def tokens() -> dict[str, Any]:
 
 def text_model(kind: str, **sizes: Any) -> Any:
     config = transformers.AutoConfig.for_model(kind, vocab_size=VOCABULARY, **sizes)
-    auto = transformers.AutoModelForMaskedLM if kind == "bert" else None
-    return (auto or transformers.AutoModelForCausalLM).from_config(config).train()
+    name = "AutoModelForMaskedLM" if kind == "bert" else "AutoModelForCausalLM"
+    return getattr(transformers, name).from_config(config).train()
 
 
 def workload_of(kind: str) -> Workload:
@@ -119,6 +121,7 @@ def planned(found: Profile, budget_bytes: int, **settings: Any) -> Plan:
             profile=found,
             budget=Budget(bytes=budget_bytes),
             training=Training(optimizer=Optimizer.SGD, **settings),
+            frontier_points=4,
         )
     )
 

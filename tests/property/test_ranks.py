@@ -1,5 +1,7 @@
 """What holds for every division of a model over ranks, whatever the sizes."""
 
+from dataclasses import replace
+
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -54,6 +56,8 @@ def requests(draw: st.DrawFn) -> EstimateRequest:
         assume(False)
         raise
     text = draw(st.sampled_from([DENSE, ROUTED]))
+    if text is DENSE:
+        parallelism = replace(parallelism, ep=1)
     return EstimateRequest(
         documents=(Document(format=DocumentFormat.HF_CONFIG, text=text),),
         training=training(draw),

@@ -109,7 +109,7 @@ def test_a_file_that_cannot_be_told_names_its_place() -> None:
 
 
 def test_a_command_line_of_another_program_is_refused() -> None:
-    with pytest.raises(InvalidRequestError):
+    with pytest.raises(InvalidRequestError, match="neither Megatron-LM's options nor Training"):
         estimate_request(model=MODEL, launch="ls --all")
 
 

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 NOT_PUBLIC = {"CancelVerifyRequest", "CancelVerifyResponse", "ListWorkloadsRequest", "TrainingRun"}
 NOUN_MODULES = (
     "basis", "estimate", "evidence", "parallelism", "plan", "profile", "questions",
-    "run", "trace", "verify", "verify_report",
+    "run", "trace", "training", "verify", "verify_report",
 )  # fmt: skip
 
 

@@ -47,7 +47,8 @@ class AnswerCommand(WrittenHelp):
         sections: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
-            if record is not None:
+            # An argument is a word of the usage line, and the text above tells what it is.
+            if record is not None and isinstance(parameter, click.Option):
                 section = getattr(parameter, "section", "Help")
                 sections.setdefault(section, []).append(record)
         for section, records in sections.items():
@@ -69,6 +70,8 @@ class AnswerCommand(WrittenHelp):
         if field == "subject":
             subjects = [option for option in self._options() if option.section == "Model"]
             return "give " + ", ".join(option.opts[0] for option in subjects)
+        if field == "documents" and not given.get("model"):
+            return "--model"
         fitting = [
             (len(place), _is_given(option, given), option.opts[0])
             for option in self._options()

@@ -4,6 +4,7 @@ An error about a field can so name the flag. Values are only spelled here; the b
 nouns check them.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -13,6 +14,8 @@ from haversack.checks import shortly
 from haversack.cli import files
 from haversack.errors import check
 from haversack.reading import refuse
+
+Decorated = Callable[..., Any]
 
 MOST_PORT = 65535
 
@@ -26,6 +29,14 @@ class FieldOption(click.Option):
         super().__init__(*arguments, **keywords)
         self.fields = fields
         self.section = section
+
+
+def option(section: str, *flags: str, field: str = "", about: str, **keywords: Any) -> Decorated:
+    """Make an option that fills a field; several are parted by spaces."""
+    fields = tuple(field.split())
+    return click.option(
+        *flags, cls=FieldOption, section=section, fields=fields, help=about, **keywords
+    )
 
 
 class FieldType(click.ParamType[Any]):

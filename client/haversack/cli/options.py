@@ -3,22 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
-import click
-
 from haversack.cli import measured, what_if
-from haversack.cli.option_types import Address, FieldOption, Seconds, UnitsFile, Whole
+from haversack.cli.option_types import Address, Decorated, Seconds, UnitsFile, Whole
+from haversack.cli.option_types import option as option
+from haversack.cli.tuning_options import FINETUNING
 from haversack.run import Attention, Loss, Optimizer, Precision, Recompute
 from haversack.spelling import names_of
-
-Decorated = Callable[..., Any]
-
-
-def option(section: str, *flags: str, field: str = "", about: str, **keywords: Any) -> Decorated:
-    """Make an option that fills a field; several are parted by spaces."""
-    fields = tuple(field.split())
-    return click.option(
-        *flags, cls=FieldOption, section=section, fields=fields, help=about, **keywords
-    )
 
 
 def all_of(*groups: list[Decorated]) -> Callable[[Decorated], Decorated]:
@@ -278,6 +268,7 @@ TRAINING = [
         about=f"How the loss is made: {_one_of(Loss)}. Default: as the kernel profile's framework.",
         metavar="NAME",
     ),
+    *FINETUNING,
 ]
 
 RECOMPUTE = [

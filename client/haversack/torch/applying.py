@@ -7,7 +7,6 @@ under its own checkpointing. Knows not why a plan is as it is.
 
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Any
 
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm

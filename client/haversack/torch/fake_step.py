@@ -9,14 +9,12 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._dynamo.eval_frame import OptimizedModule
+from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
     FakeTensorMode,
-    UnsupportedOperatorException,
 )
-from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from haversack.errors import InvalidRequestError, NotSupportedError
@@ -28,7 +26,7 @@ from haversack.torch.storages import Storages
 from haversack.torch.watching import Watch
 from haversack.torch.workload import Workload
 
-_DEPENDS = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException)
+_DEPENDS = (DataDependentOutputException, DynamicOutputShapeException)
 
 
 def check_workload(workload: Workload) -> nn.Module:
@@ -39,7 +37,8 @@ def check_workload(workload: Workload) -> nn.Module:
             f"a {type(model).__name__} has no blocks; give a torch.nn.Module", field="model"
         )
     for name, module in model.named_modules():
-        if isinstance(module, OptimizedModule | DistributedDataParallel):
+        # By name: to import torch.compile and DTensor takes seconds.
+        if isinstance(module, DistributedDataParallel) or hasattr(module, "_orig_mod"):
             raise NotSupportedError(
                 f"{name or 'the model'} is a {type(module).__name__}; profile the model before it "
                 "is compiled or wrapped"
@@ -49,7 +48,7 @@ def check_workload(workload: Workload) -> nn.Module:
                 f"{name or 'the model'} checkpoints by itself; switch that off before"
             )
     for name, parameter in model.named_parameters():
-        if isinstance(parameter, DTensor):
+        if hasattr(parameter, "placements"):
             raise NotSupportedError(f"{name} is sharded; profile the model before fully_shard")
     return model
 
@@ -76,8 +75,11 @@ class FakeStep:
             with faked(self._model) as mode:
                 self._put_blocks()
                 self._step(mode)
-        except _DEPENDS as error:
-            raise NotSupportedError(_refusal(error, names)) from error
+        except Exception as error:
+            refusal = _refusal(error, names)
+            if refusal is None:
+                raise  # the user's own
+            raise NotSupportedError(refusal) from error
         finally:
             for config in caching:
                 config.use_cache = True
@@ -115,14 +117,19 @@ def _region(name: str, block: nn.Module, option: str) -> Region:
     return Region(name, block, selective=selective, preserve_rng_state=False)
 
 
-def _refusal(error: Exception, names: Mapping[int, str]) -> str:
-    where = "the model"
+def _refusal(error: Exception, names: Mapping[int, str]) -> str | None:
+    """Say in which module fake tensors ended, and why; None for what any step would raise."""
+    where, is_of_fakes = "the model", False
     trace = error.__traceback__
     while trace is not None:
         where = names.get(id(trace.tb_frame.f_locals.get("self"))) or where
+        is_of_fakes |= trace.tb_frame.f_code.co_filename == fake_tensor.__file__
         trace = trace.tb_next
-    operation = getattr(error, "func", error)
-    return (
-        f"{where} cannot be profiled: the shapes or the path of its step depend on data "
-        f"({operation}); name blocks for which they do not, or send an analytic subject"
-    )
+    if isinstance(error, _DEPENDS):
+        return (
+            f"{where} cannot be profiled: the shapes or the path of its step depend on data, at "
+            f"{error.func}"
+        )
+    if is_of_fakes:
+        return f"{where} cannot be profiled: an operation does not run without data: {error}"
+    return None

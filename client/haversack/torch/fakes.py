@@ -22,16 +22,15 @@ _TABLES = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
 def faked(model: nn.Module) -> Iterator[FakeTensorMode]:
     """Make parameters and buffers fake until the end of the ``with``, ties kept."""
     mode = FakeTensorMode(allow_non_fake_inputs=True)
-    before = [(module, _attributes(module)) for module in model.modules()]
+    before = [_Snapshot(module) for module in model.modules()]
     draws = random.getstate(), np.random.get_state(legacy=False)
     try:
-        for module, _ in before:
-            _make_fake(module, mode)
+        for each in before:
+            _make_fake(each.module, mode)
         yield mode
     finally:
-        for module, attributes in before:
-            module.__dict__.clear()
-            module.__dict__.update(attributes)
+        for each in before:
+            each.put_back()
         random.setstate(draws[0])
         np.random.set_state(draws[1])
 
@@ -41,11 +40,21 @@ def fake_of(mode: FakeTensorMode, value: Any) -> Any:
     return tree_map_only(torch.Tensor, mode.from_tensor, value)
 
 
-def _attributes(module: nn.Module) -> dict[str, Any]:
-    copied = dict(module.__dict__)
-    for name in _TABLES:
-        copied[name] = type(copied[name])(copied[name])
-    return copied
+class _Snapshot:
+    """The attributes of a module, and what its tables have in them."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        self._attributes = dict(module.__dict__)
+        self._tables = {name: module.__dict__[name].copy() for name in _TABLES}
+
+    def put_back(self) -> None:
+        self.module.__dict__.clear()
+        self.module.__dict__.update(self._attributes)
+        for name, content in self._tables.items():
+            table = self.module.__dict__[name]
+            table.clear()
+            table.update(content)
 
 
 def _make_fake(module: nn.Module, mode: FakeTensorMode) -> None:

@@ -39,7 +39,7 @@ def profile(
     runs = [saved]
     if open_blocks:
         runs.append(_run(workload, chosen, dict.fromkeys(open_blocks, "recompute"), rates))
-        operations = {name: saved.watch.seen[name].operations for name in open_blocks}
+        operations = {name: saved.watch.seen[name].savable for name in open_blocks}
         runs += [_run(workload, chosen, options, rates) for options in policies_of(operations)]
     return profile_of(model, chosen, runs)
 

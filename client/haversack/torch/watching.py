@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 
 from haversack.errors import NotSupportedError
 from haversack.torch.random_operations import draws_random
-from haversack.torch.roofline import Roofline
+from haversack.torch.roofline import Roofline, is_view
 from haversack.torch.storages import Record
 
 _COLLECTIVES = ("c10d", "_c10d_functional", "c10d_functional")
@@ -28,7 +28,8 @@ class Seen:
     """What one block did in a step.
 
     ``draws_elsewhere``: from Python's, NumPy's or a passed generator, which no checkpoint of
-    PyTorch's restores. ``operations`` are those of the forward, in order.
+    PyTorch's restores. ``operations`` are those of the forward, in order, ``changed`` those whose
+    result another one writes to.
     """
 
     draws: bool = False
@@ -37,7 +38,13 @@ class Seen:
     mutates_inputs: bool = False
     mutated_buffers: tuple[str, ...] = ()
     operations: list[tuple[str, int]] = field(default_factory=list)
+    changed: set[tuple[str, int]] = field(default_factory=set)
     recomputed_ns: float = 0.0
+
+    @property
+    def savable(self) -> list[tuple[str, int]]:
+        """Operations whose result a policy may save: PyTorch refuses what is written to."""
+        return [each for each in self.operations if each not in self.changed]
 
     @property
     def may_recompute(self) -> bool:
@@ -63,6 +70,7 @@ class Watch:
         self._roofline = roofline
         self._running: list[str] = []
         self._counts: Counter[str] = Counter()
+        self._makers: dict[int, tuple[Seen, tuple[str, int]]] = {}
 
     @property
     def parts(self) -> int:
@@ -71,6 +79,8 @@ class Watch:
 
     def heard(self, operation: Any, args: Any, kwargs: Any, result: Any) -> None:
         """Take note of an operation."""
+        if not self.record.in_backward:
+            self._note_writing(operation, args, kwargs)
         if not self._running:
             return
         seen = self.seen[self._running[-1]]
@@ -78,13 +88,26 @@ class Watch:
             seen.recomputed_ns += self._roofline.ns(operation, args, kwargs, result)
             return
         name = str(operation)
-        seen.operations.append((name, self._counts[name]))
+        occurrence = name, self._counts[name]
+        seen.operations.append(occurrence)
         self._counts[name] += 1
+        if not is_view(operation) and not operation._schema.is_mutable:
+            for storage in _storages(result):
+                self._makers[storage] = seen, occurrence
         if draws_random(operation, args, kwargs):
             seen.draws = True
             given = any(isinstance(leaf, torch.Generator) for leaf in tree_leaves((args, kwargs)))
             seen.draws_elsewhere |= given
         seen.has_collectives |= operation.namespace in _COLLECTIVES
+
+    def _note_writing(self, operation: Any, args: Any, kwargs: Any) -> None:
+        for place, argument in enumerate(operation._schema.arguments):
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                given = args[place] if place < len(args) else kwargs.get(argument.name)
+                for storage in _storages(given):
+                    if storage in self._makers:
+                        seen, occurrence = self._makers[storage]
+                        seen.changed.add(occurrence)
 
     def inside(self, name: str, module: nn.Module) -> Callable[..., Any]:
         """Wrap a forward so that its operations are heard, in forward and in recomputation."""
@@ -154,6 +177,11 @@ class Watch:
             self.record.enter(part)
 
         return arrived
+
+
+def _storages(value: Any) -> list[int]:
+    leaves = [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+    return [leaf.untyped_storage()._cdata for leaf in leaves if leaf.layout is torch.strided]
 
 
 def _versions(args: Any, kwargs: Any) -> list[int]:

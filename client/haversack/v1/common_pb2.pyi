@@ -34,7 +34,7 @@ class _BasisEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Basis.ValueType
     BASIS_ANALYTIC: _Basis.ValueType  # 1
     """Closed form from an architecture and the constants of a kernel profile; nothing was run."""
     BASIS_PROFILED: _Basis.ValueType  # 2
-    """Option tables from a profile of the real modules, each block run apart."""
+    """Option tables from a profile: the real modules, run as a step once for each option."""
     BASIS_SIMULATED: _Basis.ValueType  # 3
     """The whole step with the plan applied was run under fake tensors."""
     BASIS_MEASURED: _Basis.ValueType  # 4
@@ -48,7 +48,7 @@ BASIS_UNSPECIFIED: Basis.ValueType  # 0
 BASIS_ANALYTIC: Basis.ValueType  # 1
 """Closed form from an architecture and the constants of a kernel profile; nothing was run."""
 BASIS_PROFILED: Basis.ValueType  # 2
-"""Option tables from a profile of the real modules, each block run apart."""
+"""Option tables from a profile: the real modules, run as a step once for each option."""
 BASIS_SIMULATED: Basis.ValueType  # 3
 """The whole step with the plan applied was run under fake tensors."""
 BASIS_MEASURED: Basis.ValueType  # 4
@@ -90,7 +90,9 @@ class _PrecisionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Precision.V
     PRECISION_BF16_FP32_MASTER: _Precision.ValueType  # 1
     """bf16 parameters and gradients, fp32 master copy in the optimizer state: 2 + 2 + (4 + moments)."""
     PRECISION_FP32_BF16_COMPUTE: _Precision.ValueType  # 2
-    """fp32 parameters and gradients, computed with in bf16 (FSDP2 mixed precision): 4 + 4 + moments."""
+    """fp32 parameters and gradients, computed with in bf16 (FSDP2's mixed precision, or autocast
+    where nothing is sharded): 4 + 4 + moments.
+    """
     PRECISION_FP32: _Precision.ValueType  # 3
     """fp32 throughout: 4 + 4 + moments."""
     PRECISION_BF16: _Precision.ValueType  # 4
@@ -106,7 +108,9 @@ PRECISION_UNSPECIFIED: Precision.ValueType  # 0
 PRECISION_BF16_FP32_MASTER: Precision.ValueType  # 1
 """bf16 parameters and gradients, fp32 master copy in the optimizer state: 2 + 2 + (4 + moments)."""
 PRECISION_FP32_BF16_COMPUTE: Precision.ValueType  # 2
-"""fp32 parameters and gradients, computed with in bf16 (FSDP2 mixed precision): 4 + 4 + moments."""
+"""fp32 parameters and gradients, computed with in bf16 (FSDP2's mixed precision, or autocast
+where nothing is sharded): 4 + 4 + moments.
+"""
 PRECISION_FP32: Precision.ValueType  # 3
 """fp32 throughout: 4 + 4 + moments."""
 PRECISION_BF16: Precision.ValueType  # 4

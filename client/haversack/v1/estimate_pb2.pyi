@@ -38,7 +38,9 @@ class _EstimateVerdictEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Estim
     ESTIMATE_VERDICT_DOES_NOT_FIT: _EstimateVerdict.ValueType  # 3
     """The low end is above the limit."""
     ESTIMATE_VERDICT_UNKNOWN: _EstimateVerdict.ValueType  # 4
-    """A term that decides is not modelled; reason_code and not_modelled say which."""
+    """A term that decides is not modelled, with a limit or without; reason_code and not_modelled say
+    which.
+    """
 
 class EstimateVerdict(_EstimateVerdict, metaclass=_EstimateVerdictEnumTypeWrapper):
     """Whether the run fits."""
@@ -52,7 +54,9 @@ ESTIMATE_VERDICT_TIGHT: EstimateVerdict.ValueType  # 2
 ESTIMATE_VERDICT_DOES_NOT_FIT: EstimateVerdict.ValueType  # 3
 """The low end is above the limit."""
 ESTIMATE_VERDICT_UNKNOWN: EstimateVerdict.ValueType  # 4
-"""A term that decides is not modelled; reason_code and not_modelled say which."""
+"""A term that decides is not modelled, with a limit or without; reason_code and not_modelled say
+which.
+"""
 Global___EstimateVerdict: _TypeAlias = EstimateVerdict  # noqa: Y015
 
 class _ReasonCode:

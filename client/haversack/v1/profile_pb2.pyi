@@ -109,7 +109,7 @@ class ProfileBlock(_message.Message):
     DATA_DEPENDENT_FIELD_NUMBER: _builtins.int
     FINGERPRINT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Name of the module."""
+    """Name of the module; in parentheses for what runs before, between and after modules."""
     table: _builtins.int
     """Index into the profile's tables."""
     parameter_bytes: _builtins.int
@@ -177,7 +177,7 @@ class OptionTable(_message.Message):
 
     @_builtins.property
     def backward_peak_bytes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Highest bytes that the block adds while its backward runs, retained bytes and recomputation included."""
+        """Highest bytes that the block adds while its backward runs, with retained bytes, recomputation and the gradients that it makes."""
 
     @_builtins.property
     def extra_ns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:

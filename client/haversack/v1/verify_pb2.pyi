@@ -110,7 +110,9 @@ class _FacetEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Facet.ValueType
     that the workload holds.
     """
     FACET_SIDE_EFFECTS: _Facet.ValueType  # 6
-    """Python state that the model and its functions reach, after the step."""
+    """Python state that the model and its functions reach, after the step; text printed, files opened
+    for writing, sockets and processes.
+    """
     FACET_RECOMPUTE_COUNTS: _Facet.ValueType  # 7
     """How often each region was entered and left."""
     FACET_MEMORY: _Facet.ValueType  # 8
@@ -136,7 +138,9 @@ FACET_RNG: Facet.ValueType  # 5
 that the workload holds.
 """
 FACET_SIDE_EFFECTS: Facet.ValueType  # 6
-"""Python state that the model and its functions reach, after the step."""
+"""Python state that the model and its functions reach, after the step; text printed, files opened
+for writing, sockets and processes.
+"""
 FACET_RECOMPUTE_COUNTS: Facet.ValueType  # 7
 """How often each region was entered and left."""
 FACET_MEMORY: Facet.ValueType  # 8
@@ -843,7 +847,9 @@ class RecomputeCount(_message.Message):
     completions: _builtins.int
     """Entries that ran to their end; early stop leaves a replay before it."""
     expected_entries: _builtins.int
-    """Entries that are expected: one for the forward and one for each replay around it."""
+    """Entries that are expected: one for the forward, and for each backward one replay of its own and
+    one for each region around it.
+    """
     def __init__(
         self,
         *,
@@ -909,7 +915,7 @@ class FirstDifference(_message.Message):
     CAUSE_FIELD_NUMBER: _builtins.int
     DETAIL_FIELD_NUMBER: _builtins.int
     region: _builtins.str
-    """The region."""
+    """The region; empty where only state differs, and several regions may have changed it."""
     module: _builtins.str
     """Path of the innermost module that ran; empty outside modules."""
     operation: _builtins.str

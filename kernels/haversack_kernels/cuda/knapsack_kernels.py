@@ -88,10 +88,7 @@ def sweep_one(
     least: Any,
     overflows: Any,
 ) -> None:
-    """Improve a row by one candidate; sets ``overflows`` of the problem as ``dense_sweep`` would.
-
-    Grid ``(blocks, problems)``.
-    """
+    """Improve rows by one candidate each and set ``overflows``; grid ``(blocks, problems)``."""
     columns = cuda.shared.array(THREADS_OF_ONE, uint32)
     here, there = cuda.local.array(STAGE, gains.dtype), cuda.local.array(STAGE, gains.dtype)
     cell = gains.dtype.type

@@ -13,7 +13,7 @@ from haversack_server.estimate.asked import asked
 from haversack_server.estimate.model import estimate_model
 from haversack_server.estimate.oom import explain_alone
 from haversack_server.estimate.states_only import estimate_parameter_count, estimate_state_bytes
-from haversack_server.estimate.verdict import limit_of, not_modelled
+from haversack_server.estimate.verdict import not_modelled
 from haversack_server.estimate.windows import estimate_units
 from haversack_server.memory.degrees import resolve
 from haversack_server.memory.inputs.settled import Settled, settle, with_documents
@@ -65,12 +65,12 @@ def _one(request: EstimateRequest, stop: Stop, in_documents: tuple[str, ...]) ->
         load(request.kernel_profile)  # an unknown name is refused for every subject
     # A model that the documents hold and that is not modelled cannot be asked for its own limits.
     left_out = in_documents or unmodelled(request, resolve(request.parallelism))
-    return _refused(request, left_out) if left_out else _ANSWERS[subject](request, stop)
+    return _refused(left_out) if left_out else _ANSWERS[subject](request, stop)
 
 
-def _refused(request: EstimateRequest, left_out: tuple[str, ...]) -> Estimate:
+def _refused(left_out: tuple[str, ...]) -> Estimate:
     """Give no figures where an axis that divides everything is not modelled."""
-    judgement = not_modelled(left_out[0], limit_of(request))
+    judgement = not_modelled(left_out[0])
     return Estimate(
         verdict=judgement.verdict,
         reason_code=judgement.reason_code,

@@ -3,10 +3,11 @@
 Every change leaves the training run what it is: fewer tokens at a time are made up for by more
 microbatches in a step. Cost is the time that a step takes longer: recomputation by the roofline,
 and bytes sent at the rate of a named link, as if nothing hid them. Changes that need more devices
-come after all that do not. Where no change alone is enough on the same devices, two are tried.
+come after all that do not. Where no change alone is enough on the same devices, two are tried, and
+where they are not either, each on more devices.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -24,6 +25,7 @@ from haversack_server.memory.stopping import Stop, go_on
 MOST_ANSWERED = 8
 _DEGREES = (2, 4, 8)
 _MORE_GPUS = (2, 4, 8)
+_DEVICES = "devices"  # the kind of change that needs more of them
 # NVIDIA DGX A100 datasheet: NVLink of 600 GB/s, both ways together, between the 8 GPUs of a node; a
 # 200 Gb/s InfiniBand adapter for each GPU between nodes.
 GPUS_OF_A_NODE = 8
@@ -65,8 +67,9 @@ def fitting_changes(
     singles = list(_changes(request))
     found = [made for change in singles if (made := finder.fitting(change))]
     if all(made.extra_gpus for made in found):
-        pairs = (_together(first, second) for first, second in combinations(singles, 2))
-        found += [made for pair in pairs if pair and (made := finder.fitting(pair))]
+        found += finder.pairs(singles, more_devices=False)
+    if not found:
+        found += finder.pairs(singles, more_devices=True)
     # Of equal costs, the one that changes least: what it leaves unused is kernels' work.
     found.sort(key=lambda made: (made.extra_gpus, made.extra_ns, -made.limited.high_bytes))
     return tuple(found[:MOST_ANSWERED])
@@ -80,6 +83,16 @@ class _Finder:
         self._cost = cost
         self._limit = limit
         self._stop = stop
+
+    def pairs(self, singles: Sequence[_Change], *, more_devices: bool) -> list[FittingChange]:
+        """Answer two changes at once, on the same devices or on more."""
+        found = []
+        for first, second in combinations(singles, 2):
+            if (_DEVICES in (first.kind, second.kind)) is more_devices:
+                pair = _together(first, second)
+                if pair and (made := self.fitting(pair)):
+                    found.append(made)
+        return found
 
     def fitting(self, change: _Change) -> FittingChange | None:
         """Answer a change, if the run then fits."""
@@ -197,12 +210,12 @@ def _of_devices(request: EstimateRequest) -> Iterator[_Change]:
         except InvalidRequestError:  # every degree was given
             continue
         words = f"{ranks * times} GPUs"
-        yield _Change("devices", words, "more devices", replace(request, parallelism=spread))
+        yield _Change(_DEVICES, words, "more devices", replace(request, parallelism=spread))
 
 
 def _together(first: _Change, second: _Change) -> _Change | None:
-    """Make two changes at once, on the same devices."""
-    if first.kind == second.kind or "devices" in (first.kind, second.kind):
+    """Make two changes of different kinds at once."""
+    if first.kind == second.kind:
         return None
     for change in _changes(first.request):
         if change.kind == second.kind and change.words.split(",")[0] == second.words.split(",")[0]:

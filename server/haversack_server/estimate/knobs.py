@@ -21,7 +21,7 @@ _SHARDINGS = {
     "zero 2": Sharding.ZERO_2,
     "zero 3": Sharding.ZERO_3,
     "fsdp": Sharding.FSDP2,
-    "fsdp 1": Sharding.FSDP1,
+    "fsdp version 1": Sharding.FSDP1,
 }
 _DEGREES = (2, 4, 8)
 
@@ -145,8 +145,8 @@ def _of_host(parallelism: Parallelism) -> Iterator[WhatIf]:
         moved = Parallelism(offload_optimizer=True)
         yield WhatIf(name="offload optimizer", parallelism=moved)
     if not parallelism.offload_parameters:
-        moved = Parallelism(offload_parameters=True)
-        yield WhatIf(name="offload parameters", parallelism=moved)
+        moved = Parallelism(offload_optimizer=True, offload_parameters=True)
+        yield WhatIf(name="offload all", parallelism=moved)
 
 
 def _of_axes(degrees: Degrees, has_experts: bool) -> Iterator[WhatIf]:

@@ -8,7 +8,7 @@ from haversack_server.estimate.described import described
 from haversack_server.estimate.host import host_memory
 from haversack_server.estimate.peaks import RunPeak
 from haversack_server.estimate.questions import answered
-from haversack_server.estimate.rank_peaks import fullest, rank_peaks
+from haversack_server.estimate.rank_peaks import fullest, over_all, rank_peaks
 from haversack_server.estimate.verdict import judge, limit_of
 from haversack_server.estimate.windows import moments_of, phases_of
 from haversack_server.memory import ledger
@@ -34,7 +34,7 @@ def estimate_model(request: EstimateRequest, stop: Stop) -> Estimate:
     with_timeline = EstimateQuestion.TIMELINE in asked(request)
     classes = rank_peaks(request, run, whole=with_timeline)
     top = fullest(classes)
-    ranks, peak, line = top.ranks, top.peak, top.ranks.line
+    ranks, peak, line = top.ranks, over_all(classes), top.ranks.line
     limit = limit_of(request)
     where = f"{line.peak.name} ({line.peak.phase})"
     steady = max(each.ranks.chain.states.steady_bytes for each in classes)

@@ -40,7 +40,8 @@ def causes(
         return tuple(found)
     needs = [*_beside_peak(figures, expected)]
     # What was expected not to fit needs no other cause; else it is the last to look at.
-    hopeless = _is_above(expected.peak.device.low_bytes, figures.total_bytes)
+    told = figures.allocated_bytes is not None
+    hopeless = told and _is_above(expected.peak.device.low_bytes, figures.total_bytes)
     found = [*needs, *found] if hopeless else [*found, *needs]
     smaller = [*_smaller(figures, expected.usable_bytes)]
     decides = any(cause.bytes > (figures.total_bytes or 0) * MUCH_SMALLER for cause in smaller)
@@ -104,8 +105,9 @@ def _outside(figures: OutOfMemory, peak: Peak) -> Iterator[OomCause]:
 
 
 def _beside_peak(figures: OutOfMemory, expected: Expected) -> Iterator[OomCause]:
-    """Compare what would have been allocated with the expected peak."""
+    """Compare what would have been allocated with the expected peak, or that with the device."""
     if figures.allocated_bytes is None:
+        yield from _beside_device(figures, expected.peak)
         return
     needed = figures.allocated_bytes + (figures.requested_bytes or 0)
     interval = expected.peak.allocated
@@ -128,6 +130,14 @@ def _beside_peak(figures: OutOfMemory, expected: Expected) -> Iterator[OomCause]
             f"{middle}, which the device may not hold"
         )
         yield _cause(OomCauseKind.EXPECTED_PEAK, interval.expected_bytes, reason)
+
+
+def _beside_device(figures: OutOfMemory, peak: Peak) -> Iterator[OomCause]:
+    """Hold the expected peak against the device; short errors do not say what was allocated."""
+    if _is_above(peak.device.high_bytes, figures.total_bytes):
+        middle = format_bytes(peak.allocated.expected_bytes)
+        reason = f"the run has an expected peak of {middle}, which the device may not hold"
+        yield _cause(OomCauseKind.EXPECTED_PEAK, peak.allocated.expected_bytes, reason)
 
 
 def _is_above(size_bytes: int, limit_bytes: int | None) -> bool:

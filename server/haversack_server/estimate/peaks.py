@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from haversack.errors import InvalidRequestError, NotSupportedError
 from haversack.estimate import EstimateRequest, Peak
 from haversack.run import Interval
-from haversack_server.estimate.rank_peaks import fullest, rank_peaks
+from haversack_server.estimate.rank_peaks import over_all, rank_peaks
 from haversack_server.estimate.verdict import Limit
 from haversack_server.memory.bounds import check_bounds
 from haversack_server.memory.model_run import ModelRun, model_run
@@ -32,10 +32,10 @@ def run_peak(request: EstimateRequest) -> RunPeak | None:
         if unmodelled(request, run.degrees):
             return None
         check_bounds(run.chain)
-        found = fullest(rank_peaks(request, run))
+        peak = over_all(rank_peaks(request, run))
     except (InvalidRequestError, NotSupportedError):
         return None
-    return RunPeak(run, found.peak)
+    return RunPeak(run, peak)
 
 
 def expected_bytes(request: EstimateRequest) -> int | None:

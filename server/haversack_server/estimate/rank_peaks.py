@@ -1,4 +1,4 @@
-"""The peak of every class of equal ranks, with its margin; the fullest is the run's."""
+"""The peak of every class of equal ranks, with its margin; the run's is the highest of each."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -70,13 +70,30 @@ def fullest(peaks: Sequence[RankPeak]) -> RankPeak:
     return max(peaks, key=lambda each: each.ranks.peak_bytes)
 
 
+def over_all(peaks: Sequence[RankPeak]) -> Peak:
+    """Give the peak of the run: at each end the highest of its classes.
+
+    The fullest class decides what is expected; where something is not known, such as the load of
+    experts, another class may have the highest end.
+    """
+    return Peak(
+        allocated=_highest([each.peak.allocated for each in peaks]),
+        reserved=_highest([each.peak.reserved for each in peaks]),
+        outside=_highest([each.peak.outside for each in peaks]),
+        device=_highest([each.peak.device for each in peaks]),
+    )
+
+
 def _peaks(request: TrainingRun, run: ModelRun, *, whole: bool) -> tuple[RankPeak, ...]:
     lines = run.rank_lines(request.training, whole=whole)
     for line in lines:
         check_peak(line.peak_bytes)
-    return tuple(
-        RankPeak(line, peak_of(line.peak_bytes, run.profile, run.degrees)) for line in lines
-    )
+    return tuple(RankPeak(line, _peak_of(line, run)) for line in lines)
+
+
+def _peak_of(line: RankLine, run: ModelRun) -> Peak:
+    states = line.chain.states.steady_bytes
+    return peak_of(line.peak_bytes, run.profile, run.degrees, states_bytes=states)
 
 
 def _spanned(one: Peak, other: Peak) -> Peak:
@@ -86,6 +103,14 @@ def _spanned(one: Peak, other: Peak) -> Peak:
         reserved=_span(one.reserved, other.reserved),
         outside=one.outside,
         device=_span(one.device, other.device),
+    )
+
+
+def _highest(intervals: Sequence[Interval]) -> Interval:
+    return Interval(
+        low_bytes=max(each.low_bytes for each in intervals),
+        expected_bytes=max(each.expected_bytes for each in intervals),
+        high_bytes=max(each.high_bytes for each in intervals),
     )
 
 

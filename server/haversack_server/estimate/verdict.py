@@ -80,10 +80,8 @@ def judge_states(known_bytes: int, limit: Limit | None) -> Judgement:
     return Judgement(EstimateVerdict.UNKNOWN, ReasonCode.ONLY_STATES_KNOWN, sentence)
 
 
-def not_modelled(what: str, limit: Limit | None) -> Judgement:
-    """Say that a setting decides and is not modelled."""
-    if limit is None:
-        return Judgement(EstimateVerdict.UNSPECIFIED, ReasonCode.SETTING_NOT_MODELLED, what)
+def not_modelled(what: str) -> Judgement:
+    """Say that a setting decides and is not modelled: unknown, whether there is a limit or not."""
     return Judgement(EstimateVerdict.UNKNOWN, ReasonCode.SETTING_NOT_MODELLED, what)
 
 

@@ -138,7 +138,7 @@ def _float_mask(tape: TapeBuilder, model: Architecture, heads: Heads) -> list[st
     # A window's mask is one for each sequence, Falcon's is one for all.
     copies = heads.microbatch
     scores = copies * heads.seq * heads.seq
-    mask = tape.storage("mask to add", scores * tape.itemsize, 0)
+    mask = tape.storage("mask to add", scores * tape.product_bytes, 0)
     tape.add("mask to add", [], [mask])
     return [mask]
 

@@ -87,7 +87,7 @@ class Shape:
 
 
 def check_shape(model: Architecture, shape: Shape) -> None:
-    """Refuse what this model cannot run: a wrong tensor-parallel degree, kernel or length."""
+    """Refuse what this model cannot run: a wrong degree, kernel or length."""
     for count, what in ((model.heads, "attention heads"), (model.kv_heads, "key/value heads")):
         if count % shape.tp:
             raise InvalidRequestError(
@@ -95,6 +95,11 @@ def check_shape(model: Architecture, shape: Shape) -> None:
                 f" use one of {_divisors(model.heads, model.kv_heads)}",
                 field="parallelism.tp",
             )
+    if shape.ep > 1 and not model.experts:
+        raise InvalidRequestError(
+            f"ep={shape.ep} divides experts, and {model.family} has none here; leave ep out",
+            field="parallelism.ep",
+        )
     if model.attention_softcap is not None and shape.attention is AttentionKind.SDPA:
         raise InvalidRequestError(
             f"attention=sdpa has no soft cap of scores, which {model.family} needs;"

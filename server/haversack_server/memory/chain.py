@@ -24,6 +24,8 @@ class Option:
     the peaks are the highest bytes that the block adds while it runs, retained bytes included.
     ``backward_points`` are moments of the backward: live bytes, and elements of parameters whose
     gradients have been made by then; without them all gradients are there at the peak.
+    ``cached_bytes`` live from the block's forward to the end of the whole forward, beside what is
+    retained: autocast's copies of weights.
     """
 
     name: str
@@ -32,6 +34,7 @@ class Option:
     backward_peak_bytes: int
     extra_ns: int = 0
     backward_points: tuple[tuple[int, int], ...] = ()
+    cached_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

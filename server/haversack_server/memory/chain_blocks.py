@@ -105,4 +105,5 @@ class BlockMaker:
             backward_peak_bytes=max(row.backward_peak_bytes + kept, retained),
             backward_points=(*points, (row.backward_end_bytes + kept, elements)),
             extra_ns=roofline_ns(row, *self._rates) * self._accumulation,
+            cached_bytes=row.cached_bytes,
         )

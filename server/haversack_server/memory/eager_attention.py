@@ -125,8 +125,8 @@ def _softmax(
         wide = tape.apply(
             "softmax", [wide], size, saves_result=True, backward_scratch_bytes=scratch
         )
-        if tape.autocast and not model.softmax_in_float:
-            return wide  # the product converts it
+        if tape.autocast and not (model.softmax_in_float or model.causal):
+            return wide  # encoders leave it to the product to convert
         return parts.cast(tape, wide, heads.scores * low)
 
 

@@ -63,7 +63,10 @@ class _Layer:
             if self.model.stack is Stack.CROSS:
                 middle = self.cross(middle, frame)
             source = self.norm(middle) if before else middle
-            return self.residual(middle, self.feed_forward(source))
+            result = self.feed_forward(source)
+            total = self.residual(middle, result)
+            frame += [source] if self.model.branches_held else []
+            return total
 
     def cross(self, middle: str, frame: list[str]) -> str:
         """Attend to the encoder's output, which is another unit's storage."""
@@ -88,7 +91,7 @@ class _Layer:
             frame += [first, *held]
             second = self.feed_forward(other or self.norm(tape.input))
             frame.append(second)
-            both = tape.passing("both branches", [first, second], self.size)
+            both = tape.passing("both branches", [first, second], tape.size(first))
             return tape.passing("output", [both, tape.input], self.size)
 
     def after(self) -> str:
@@ -138,7 +141,7 @@ class _Layer:
             heads = replace(heads, key_seq=self.encoded_rows // self.shape.microbatch)
         result, held = attention(tape, self.model, self.profile, heads, given)
         result = leave(tape, self.shape, result, self.size)
-        return self.dropped(result), held
+        return self.dropped(result, source), held
 
     def feed_forward(self, source: str, frame: list[str] | None = None) -> str:
         """The feed-forward part between its collectives, with dropout.
@@ -155,12 +158,15 @@ class _Layer:
                 tape, self.model, self.profile, source, rows=rows, ffn=ffn, kept=kept, held=frame
             )
             result = leave(tape, self.shape, result, self.size)
-        return self.dropped(result)
+        return self.dropped(result, source)
 
-    def dropped(self, result: str) -> str:
+    def dropped(self, result: str, source: str = "") -> str:
         """Drop some of a branch; what is dropped from may be named until the branch is added."""
         self.undropped = [result] if self.model.undropped_held else []
-        return parts.dropout(self.tape, self.profile, self.model.residual_dropout, result)
+        dropped = parts.dropout(self.tape, self.profile, self.model.residual_dropout, result)
+        if self.tape.autocast and source:
+            self.tape.hold([source])  # the layer names it, though the products kept copies of it
+        return dropped
 
     def dispatched(self, source: str) -> str:
         """Experts on other ranks: each rank routes the tokens of its residual stream."""

@@ -55,7 +55,7 @@ class Layer:
 
     def lay(self, each: Laid, options: Sequence[Option]) -> Iterator[TimelineMoment]:
         """Give the moments of a pass."""
-        saved = _saved_before(each.span, options)
+        saved = _saved_before(each, options)
         for stretch in self.stretches(each):
             yield self._moment(each, stretch, options, saved[stretch.block - each.span.start])
 
@@ -64,7 +64,7 @@ class Layer:
 
         What stands beside a pass is the same at all of its moments, so it decides none of them.
         """
-        saved = _saved_before(each.span, options)
+        saved = _saved_before(each, options)
         key = (each.forward, each.span)
         if key not in self._tops:
             self._tops[key] = self._top(each, options, saved)
@@ -161,10 +161,13 @@ def _ends(block: ChainBlock) -> tuple[int, ...]:
     )
 
 
-def _saved_before(span: Span, options: Sequence[Option]) -> list[int]:
-    """What the blocks of a span before each of them retain."""
-    inside = options[span.start : span.stop]
-    return list(accumulate((option.retained_bytes for option in inside), initial=0))
+def _saved_before(each: Laid, options: Sequence[Option]) -> list[int]:
+    """What the blocks of a pass before each of them retain, and keep until a forward ends."""
+    inside = options[each.span.start : each.span.stop]
+    retained = (option.retained_bytes for option in inside)
+    if each.forward:
+        retained = (option.retained_bytes + option.cached_bytes for option in inside)
+    return list(accumulate(retained, initial=0))
 
 
 class _Added(NamedTuple):

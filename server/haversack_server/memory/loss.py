@@ -83,7 +83,9 @@ def _copied(
 def _plain(
     tape: TapeBuilder, profile: KernelProfile, given: LossInput, logits: str, frame: list[str]
 ) -> str:
-    """Log-softmax in the type of the logits."""
+    """Log-softmax in the type of the logits; autocast computes losses in fp32."""
+    if tape.autocast:
+        return _copied(tape, profile, given, logits, frame)
     targets = _targets(tape, given, frame)
     saved = tape.storage("log-softmax", tape.size(logits))
     return _likelihood(tape, logits, saved, targets)

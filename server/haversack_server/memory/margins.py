@@ -20,10 +20,13 @@ def outside(profile: KernelProfile, degrees: Degrees) -> Interval:
     return Interval(low_bytes=alone, expected_bytes=total, high_bytes=total)
 
 
-def peak_of(expected_bytes: int, profile: KernelProfile, degrees: Degrees) -> Peak:
-    """Put margins around expected allocated bytes."""
+def peak_of(
+    expected_bytes: int, profile: KernelProfile, degrees: Degrees, *, states_bytes: int = 0
+) -> Peak:
+    """Put margins around expected allocated bytes; model states are in them, whatever the rest."""
+    low = expected_bytes * (1000 - profile.margin_low_permille) // 1000
     allocated = Interval(
-        low_bytes=expected_bytes * (1000 - profile.margin_low_permille) // 1000,
+        low_bytes=min(max(low, states_bytes), expected_bytes),
         expected_bytes=expected_bytes,
         high_bytes=_up(expected_bytes, 1000 + profile.margin_high_permille),
     )

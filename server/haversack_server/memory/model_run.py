@@ -95,7 +95,7 @@ def model_run(run: TrainingRun, *, chosen_only: bool = False) -> ModelRun:
     numbers = with_wide_adapters(numbers, training)
     tuned_model, tuning_assumptions = finetuned(read.architecture, training, numbers.compute)
     read = replace(read, architecture=tuned_model)
-    shape, shape_assumptions = shape_of(run, degrees, numbers.compute)
+    shape, shape_assumptions = shape_of(run, degrees, numbers.compute, numbers.product)
     save_only = chosen_only and saves_all(run.training)
     table = option_table(read.architecture, profile, shape, save_only=save_only)
     rates, rate_assumptions = _rates(run.device)

@@ -4,11 +4,11 @@ Knows nothing of sharding. Sources: ZeRO paper (SC20, section 3.1) for 2 + 2 + 1
 fully_shard with MixedPrecisionPolicy(param_dtype=bf16, reduce_dtype=fp32) for 4 + 4 + 8.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from haversack.errors import InvalidRequestError
 from haversack.parallelism import Sharding
 from haversack.run import NumberType, Optimizer, OptimizerKernel, Precision, Training
+from haversack_server.memory.autocast import PRODUCT_BYTES
 from haversack_server.memory.optimizers.kinds import KINDS, Form, kernel_of
 
 
@@ -20,7 +20,8 @@ class Recipe:
     first optimizer step, each number of ``moment`` bytes; None where they depend on more than a
     number of parameters (``optimizers.state``). ``compute`` is a number's size in forward and
     backward, ``reduce`` its size in the reduction of gradients. ``main_gradients``: gradients have
-    a buffer from the start, into which backward adds.
+    a buffer from the start, into which backward adds. ``product`` is a number's size in matrix
+    products under autocast, 0 without it.
     """
 
     parameter: int
@@ -35,10 +36,12 @@ class Recipe:
     main_gradients: bool = False
     optimizer: Optimizer = Optimizer.ADAMW
     optimizer_kernel: OptimizerKernel = OptimizerKernel.FUSED
+    product: int = 0
 
 
 _ZERO = "ZeRO paper (SC20), section 3.1"
 _FSDP2 = "PyTorch fully_shard with bf16 parameters and fp32 reduction"
+_AUTOCAST = "PyTorch autocast over fp32 parameters: gradients and optimizer state in fp32"
 _MEGATRON = "Megatron-LM with bf16: main gradients in fp32, added up and reduced as such"
 # parameter, gradient, master, one moment, compute, reduce, source
 _NUMBERS = {
@@ -65,13 +68,10 @@ def recipe(training: Training, sharding: Sharding) -> tuple[Recipe, tuple[str, .
     if optimizer is Optimizer.UNSPECIFIED:
         optimizer = Optimizer.ADAMW
         assumptions.append("optimizer: AdamW without temporaries of the parameters' size")
-    if precision is Precision.FP32_BF16_COMPUTE and sharding not in _CASTING:
-        raise InvalidRequestError(
-            "fp32 parameters computed with in bf16 are modelled for FSDP only, since autocast "
-            "keeps bf16 copies of the weights elsewhere; use FSDP2 or BF16_FP32_MASTER",
-            field="training.precision",
-        )
     made = _make(training, precision, optimizer)
+    if precision is Precision.FP32_BF16_COMPUTE and sharding not in _CASTING:
+        # Activations stay in fp32 but for matrix products, and so do the gradients of parameters.
+        made = replace(made, compute=made.parameter, product=PRODUCT_BYTES, source=_AUTOCAST)
     asked = training.optimizer_kernel
     if asked and asked is not made.optimizer_kernel:
         taken = made.optimizer_kernel.name

@@ -6,7 +6,7 @@ tables.
 """
 
 from haversack_server.memory.architecture import Architecture
-from haversack_server.memory.parts import FLOAT_BYTES
+from haversack_server.memory.parts import FLOAT_BYTES, cast
 from haversack_server.memory.tape_builder import TapeBuilder
 from haversack_server.memory.traits import Rotary
 
@@ -34,7 +34,7 @@ def _one(tape: TapeBuilder, model: Architecture, source: str, seq: int, held: li
     if size == model.head_dim and kind is Rotary.HALVES_AND_REST:
         turned = halves(tape, source)
         held += [turned, source] if model.parts_held else []
-        return tape.passing("with no rest", [turned], tape.size(source))
+        return tape.passing("with no rest", [turned], tape.wide_size(source))
     if size == model.head_dim:
         return _turned(tape, model, source, seq, size)
     part = tape.size(source) * size // model.head_dim
@@ -45,7 +45,9 @@ def _one(tape: TapeBuilder, model: Architecture, source: str, seq: int, held: li
         turned = _turned(tape, model, first, seq, size)
         frame.append(turned)
         held += [turned, source] if model.parts_held else []
-        return tape.apply("with the rest", [turned, second], tape.size(source))
+        # Autocast concatenates in the widest type, and copies what is narrower.
+        second = cast(tape, second, tape.wide_size(second))
+        return tape.apply("with the rest", [turned, second], tape.wide_size(source))
 
 
 def _turned(tape: TapeBuilder, model: Architecture, source: str, seq: int, size: int) -> str:

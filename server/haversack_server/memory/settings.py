@@ -7,6 +7,7 @@ differ, not cases.
 from haversack.parallelism import Sharding
 from haversack.run import Loss, Recompute, TrainingRun
 from haversack_server.memory.architecture import Architecture
+from haversack_server.memory.autocast_limits import is_autocast
 from haversack_server.memory.blocks import Shape
 from haversack_server.memory.degrees import Degrees
 from haversack_server.memory.evidence import Settings
@@ -30,7 +31,7 @@ def settings_of(
         "experts": architecture.experts,
         "seq": shape.seq,
         "microbatch": shape.microbatch,
-        "bytes of a number": shape.compute_bytes,
+        "bytes of a number": shape.logit_bytes,
         "attention": str(shape.attention),
         "recompute": (run.training.recompute or Recompute.NONE).name.lower(),
         "tp": degrees.tp,
@@ -57,9 +58,10 @@ def kind_of_run(
     hard = {
         "frozen weights": run.training.finetuning is not None,
         "encoder": not decoder,
-        "32-bit numbers": compute_bytes == WIDE,
+        "32-bit numbers": compute_bytes == WIDE and not is_autocast(run, degrees),
         "context parallel": degrees.cp > 1,
         "experts": bool(architecture.experts),
+        "autocast": is_autocast(run, degrees),
         "another loss": run.training.loss not in (Loss.UNSPECIFIED, default),
         "selective recomputation": run.training.recompute is Recompute.SELECTIVE,
         "pipeline": degrees.pp > 1,

@@ -31,7 +31,7 @@ def with_own_length(run: TrainingRun, model: Architecture) -> TrainingRun:
 
 
 def shape_of(
-    run: TrainingRun, degrees: Degrees, compute_bytes: int
+    run: TrainingRun, degrees: Degrees, compute_bytes: int, product_bytes: int = 0
 ) -> tuple[Shape, tuple[str, ...]]:
     """Fill in the shape of a run. An attention that is not known is taken to be a flash kernel."""
     training, parallelism = run.training, run.parallelism
@@ -51,6 +51,7 @@ def shape_of(
         seq=divided(training.seq, degrees.cp),
         target_seq=divided(training.target_seq, degrees.cp) if training.target_seq else 0,
         compute_bytes=compute_bytes,
+        product_bytes=product_bytes,
         attention=AttentionKind.EAGER if eager else AttentionKind.FLASH,
         tp=degrees.tp,
         sequence_parallel=degrees.sequence_parallel,

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
+from haversack_server.memory.adapters import adapted
 from haversack_server.memory.autocast import Autocast
 from haversack_server.memory.tape import Operation, Storage, Tape
 from haversack_server.memory.tuning import Tuning
@@ -230,7 +231,7 @@ class TapeBuilder:
         )
         if tuning is None or not tuning.adapts(name):
             return result
-        return self._adapted(tuning, source, result, rows, (inputs, outputs))
+        return adapted(self, tuning, source, result, rows, (inputs, outputs))
 
     def _cast_linear(self, name: str, source: str, rows: int, sizes: tuple[int, int]) -> str:
         """Append a product of copies; the weight's gradient is made in the copy's type first."""
@@ -242,37 +243,6 @@ class TapeBuilder:
         result = self.storage(name, rows * sizes[1] * width, width=width)
         both, flops = [operand, weight], 2 * rows * elements
         self.add(name, both, [result], both, flops=flops)
-        return result
-
-    def _adapted(
-        self, tuning: Tuning, source: str, base: str, rows: int, sizes: tuple[int, int]
-    ) -> str:
-        """Append ``base + scale * B(A(dropout(x)))``, in the adapter's own width of number."""
-        inputs, outputs = sizes
-        width = tuning.adapter_bytes
-        with self.frame() as frame:
-            wide = source
-            if width != self.itemsize:
-                wide = self.apply("adapter input", [source], rows * inputs * width)
-            frame += [base, wide]
-            if tuning.dropout:
-                wide, full = self.storage("adapter dropout", rows * inputs * width), wide
-                mask = self.storage("adapter dropout mask", rows * inputs, 0)
-                self.add("adapter dropout", [full], [wide, mask], [mask])
-            low = self._small("adapter A", wide, rows * tuning.rank, inputs * tuning.rank)
-            high = self._small("adapter B", low, rows * outputs, outputs * tuning.rank)
-            scaled = self.apply("adapter scaled", [high], rows * outputs * width)
-            total = rows * outputs * max(width, self.itemsize)
-            result = self.passing("adapted", [base, scaled], total)
-            if total == self.size(base):
-                return result
-            return self.apply("cast", [result], self.size(base))
-
-    def _small(self, name: str, source: str, results: int, weights: int) -> str:
-        """Append one of an adapter's products, of ``results`` elements and ``weights`` weights."""
-        width = self.tuning.adapter_bytes if self.tuning else self.itemsize
-        result = self.storage(name, results * width)
-        self.add(name, [source], [result], [source], parameter_bytes=weights * width)
         return result
 
     @contextmanager

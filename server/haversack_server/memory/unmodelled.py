@@ -7,6 +7,11 @@ from collections.abc import Mapping
 
 from haversack.parallelism import Sharding
 from haversack.run import Attention, TrainingRun
+from haversack_server.memory.autocast_limits import (
+    is_autocast,
+    unmodelled_family,
+    unmodelled_under_autocast,
+)
 from haversack_server.memory.degrees import Degrees
 from haversack_server.memory.finetuned import unmodelled_finetuning
 from haversack_server.memory.inputs.model import read_model
@@ -29,6 +34,7 @@ def unmodelled(run: TrainingRun, degrees: Degrees) -> tuple[str, ...]:
     settings = {
         **_settings(run, degrees),
         **unmodelled_optimizer(run, degrees),
+        **unmodelled_under_autocast(run, degrees),
         **_of_model(run, degrees),
     }
     return (*axes, *_named(settings, "not modelled yet"))
@@ -42,6 +48,7 @@ def unplanned(run: TrainingRun, degrees: Degrees) -> tuple[str, ...]:
     parallelism = run.parallelism
     in_use = {
         f"pp={degrees.pp}": degrees.pp > 1,
+        "autocast": is_autocast(run, degrees),
         "attention=unknown": run.training.attention is Attention.UNKNOWN,
         f"ep={degrees.ep} without expert_load_permille": degrees.ep > 1
         and not (parallelism.expert_load_permille or parallelism.expert_capacity_permille),
@@ -66,11 +73,13 @@ def _settings(run: TrainingRun, degrees: Degrees) -> Mapping[str, bool]:
 def _of_model(run: TrainingRun, degrees: Degrees) -> Mapping[str, bool]:
     """Name what is not known of some models only; the others are not even read for it."""
     alone = degrees.pp == degrees.cp == degrees.ep == 1 and run.training.finetuning is None
-    if not run.subjects()["documents"] or alone:
+    autocast = is_autocast(run, degrees)
+    if not run.subjects()["documents"] or (alone and not autocast):
         return {}
     model = read_model(run).architecture
     two_stacks = model.encoder_layers > 0
     return {
+        **(unmodelled_family(model) if autocast else {}),
         **unmodelled_finetuning(run.training, model, degrees),
         f"pp={degrees.pp} of an encoder and a decoder": two_stacks and degrees.pp > 1,
         f"cp={degrees.cp} of an encoder and a decoder": two_stacks and degrees.cp > 1,

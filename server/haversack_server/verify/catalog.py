@@ -68,7 +68,7 @@ ARGUMENTS: dict[str, tuple[Argument, ...]] = {
         Argument(name="layers", default=4, most=_LAYERS),
         Argument(name="batch", default=32, most=_BATCH),
     ),
-    **dict.fromkeys(library.models(), library.ARGUMENTS),
+    **library.arguments(),
 }
 
 

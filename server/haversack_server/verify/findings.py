@@ -9,9 +9,11 @@ from dataclasses import dataclass
 
 from haversack.units import format_bytes, format_ns
 from haversack.verify import (
+    DifferenceCause,
     Facet,
     FacetResult,
     FacetValue,
+    FirstDifference,
     RecomputeCount,
     VerifyMemory,
     VerifyTime,
@@ -100,6 +102,22 @@ def _raised(facet: Facet, value: FacetValue, run: str, outcome: Outcome) -> Face
 
 def _not_checked(facet: Facet, detail: str) -> FacetResult:
     return FacetResult(facet=facet, value=FacetValue.NOT_CHECKED, detail=detail)
+
+
+def first_difference(runs: Outcomes, found: Iterable[FacetResult]) -> FirstDifference | None:
+    """Give the place that a traced run found; else the state that changed, where something did."""
+    if runs.traced is None or runs.traced.first_difference is not None:
+        return runs.traced.first_difference if runs.traced else None
+    changed = [each for each in found if each.facet is Facet.SIDE_EFFECTS and each.names]
+    regions = [count.region for count in runs.checkpointed.regions]
+    if not changed or not regions:
+        return None
+    name = changed[0].names[0]
+    return FirstDifference(
+        region=regions[0] if len(regions) == 1 else "",
+        cause=DifferenceCause.STATE_ONLY,
+        detail=f"No operation of a replay differs, but what replays leave in {name} does",
+    )
 
 
 def rng_finding(runs: Outcomes) -> FacetResult:

@@ -46,6 +46,8 @@ _CAUSES: Mapping[DifferenceCause, str] = {
     "flag that the forward has set, and for an exception that the region catches",
     DifferenceCause.EXTRA_OPERATIONS: "The replay runs more operations: look for a count or a list "
     "that the forward has left longer",
+    DifferenceCause.STATE_ONLY: "Replays move a list, a counter or a history on once more, "
+    "and what comes later uses it: update it outside the region",
 }
 
 

@@ -37,7 +37,8 @@ _KINDS: Mapping[str, str] = {
         beit dinov2 dinov2_with_registers ijepa segformer vit vit_msn
     """,
 }
-ARGUMENTS = (Argument(name="bf16", default=0, least=0, most=1),)
+_SINGLE_ONLY = frozenset({"fnet"})  # PyTorch has no Fourier transform of bfloat16
+_BF16 = (Argument(name="bf16", default=0, least=0, most=1),)
 
 
 def models() -> Mapping[str, tuple[str, str]]:
@@ -52,3 +53,13 @@ def models() -> Mapping[str, tuple[str, str]]:
 def is_of_library(name: str) -> bool:
     """Whether a built-in workload is one of these."""
     return name.startswith(PREFIX)
+
+
+def in_bfloat16() -> Mapping[str, tuple[str, str]]:
+    """Give those of the models that bfloat16 has kernels for."""
+    return {name: model for name, model in models().items() if model[0] not in _SINGLE_ONLY}
+
+
+def arguments() -> Mapping[str, tuple[Argument, ...]]:
+    """Give what each model takes, by the name of the workload."""
+    return dict.fromkeys(in_bfloat16(), _BF16)

@@ -12,6 +12,7 @@ from haversack.verify import (
     FacetResult,
     FacetValue,
     FailureReason,
+    FirstDifference,
     VerifyEnvironment,
     VerifyFailure,
     VerifyMemory,
@@ -21,7 +22,14 @@ from haversack.verify import (
     VerifyVerdict,
 )
 from haversack_server.verify.evidence import assumptions, evidence
-from haversack_server.verify.findings import Outcomes, findings, memory, recompute_counts, time
+from haversack_server.verify.findings import (
+    Outcomes,
+    findings,
+    first_difference,
+    memory,
+    recompute_counts,
+    time,
+)
 from haversack_server.verify.hints import cause_hint
 from haversack_server.verify.outcome import Outcome
 from haversack_server.verify.verdict import judge
@@ -53,7 +61,9 @@ def compared(
     pinned: Sequence[str],
 ) -> VerifyReport:
     """Give the report of runs that can be compared."""
-    found = _with_hints(findings(runs), runs)
+    found = findings(runs)
+    place = first_difference(runs, found)
+    found = _with_hints(found, place)
     judgement = judge(found, waivers=request.waivers, strict=request.strict)
     raised = runs.plain.raised or runs.checkpointed.raised
     return replace(
@@ -64,7 +74,7 @@ def compared(
         waivers=judgement.waivers,
         recompute_counts=recompute_counts(runs),
         random_sources=runs.watched.sources if runs.watched else (),
-        first_difference=runs.traced.first_difference if runs.traced else None,
+        first_difference=place,
         memory=None if raised else _memory(request, runs, environment.device),
         time=None if raised else time(runs),
         environment=environment,
@@ -75,9 +85,8 @@ def compared(
     )
 
 
-def _with_hints(found: Sequence[FacetResult], runs: Outcomes) -> list[FacetResult]:
+def _with_hints(found: Sequence[FacetResult], place: FirstDifference | None) -> list[FacetResult]:
     """Cure gradients and exceptions by the class of the first difference, where it is known."""
-    place = runs.traced.first_difference if runs.traced else None
     hint = cause_hint(place.cause) if place else ""
     return [replace(each, fix_hint=hint) if hint and _is_replayed(each) else each for each in found]
 

@@ -43,7 +43,7 @@ def first_difference(
 ) -> FirstDifference | None:
     """Find the first operation of a replay that is not the forward's; None if there is none."""
     for place, (one, other) in enumerate(zip(forward, replay, strict=False)):
-        found = _cause(one, other)
+        found = _cause(one, other, forward[place + 1 :])
         if found is not None:
             cause, detail = found
             return _at(region, one, cause, f"Operation {place + 1} of the region: {detail}")
@@ -68,7 +68,9 @@ def _at(region: str, at: Operation, cause: DifferenceCause, detail: str) -> Firs
     )
 
 
-def _cause(one: Operation, other: Operation) -> tuple[DifferenceCause, str] | None:
+def _cause(
+    one: Operation, other: Operation, later: Sequence[Operation]
+) -> tuple[DifferenceCause, str] | None:
     if one.name != other.name:
         return (
             DifferenceCause.CONTROL_FLOW,
@@ -87,7 +89,7 @@ def _cause(one: Operation, other: Operation) -> tuple[DifferenceCause, str] | No
         return DifferenceCause.EXTERNAL_TENSOR, f"{changed} has other values in the replay"
     if other.raised and not one.raised:
         return DifferenceCause.MISSING_OPERATIONS, f"it raises in the replay: {other.raised}"
-    return _result_cause(one, other)
+    return _result_cause(one, other, later)
 
 
 def _elsewhere(one: Operation, other: Operation) -> str:
@@ -97,7 +99,9 @@ def _elsewhere(one: Operation, other: Operation) -> str:
     return f", at line {other.line} of {other.file}"
 
 
-def _result_cause(one: Operation, other: Operation) -> tuple[DifferenceCause, str] | None:
+def _result_cause(
+    one: Operation, other: Operation, later: Sequence[Operation]
+) -> tuple[DifferenceCause, str] | None:
     shape = _shape(one.made, other.made)
     if shape:
         return DifferenceCause.SHAPE, f"its result is {shape} in the replay"
@@ -107,7 +111,23 @@ def _result_cause(one: Operation, other: Operation) -> tuple[DifferenceCause, st
         return DifferenceCause.RNG_GENERATOR, "its own generator has moved on since the forward"
     if one.is_random:
         return DifferenceCause.RNG, "it draws other random numbers in the replay"
+    editor = _editor(other, later)
+    if editor:
+        return (
+            DifferenceCause.EXTERNAL_TENSOR,
+            f"its result was saved by a policy, and then edited in place by {editor}",
+        )
     return DifferenceCause.NONDETERMINISTIC_KERNEL, "equal inputs have another result"
+
+
+def _editor(replayed: Operation, later: Sequence[Operation]) -> str:
+    """Name the in-place operation of the forward that made what the replay has as a result."""
+    made = {tensor.content for tensor in replayed.made if tensor.content}
+    for operation in later:
+        is_in_place = operation.name.partition(".")[2].partition(".")[0].endswith("_")
+        if is_in_place and made & {tensor.content for tensor in operation.made}:
+            return operation.name
+    return ""
 
 
 def _shape(one: Sequence[TensorRecord], other: Sequence[TensorRecord]) -> str:

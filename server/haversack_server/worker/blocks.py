@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from torch import nn
 
-from haversack.torch import Workload
+from haversack.torch import Workload, blocks
 from haversack.verify import VerifyRequest
 from haversack_server.worker.errors import BadWorkloadError
 
@@ -18,16 +18,8 @@ def module_names(model: object) -> dict[int, str]:
 
 
 def detected_blocks(model: object) -> dict[str, nn.Module]:
-    """Find the children of the outermost ``ModuleList``s."""
-    if not isinstance(model, nn.Module):
-        return {}
-    lists = [path for path, module in model.named_modules() if isinstance(module, nn.ModuleList)]
-    outer = [path for path in lists if not any(path.startswith(f"{other}.") for other in lists)]
-    return {
-        f"{path}.{name}": block
-        for path in outer
-        for name, block in model.get_submodule(path).named_children()
-    }
+    """Find the children of the outermost ``ModuleList``s; a function has none."""
+    return blocks.detected_blocks(model) if isinstance(model, nn.Module) else {}
 
 
 def chosen(workload: Workload, request: VerifyRequest, *, makes_calls: bool) -> tuple[str, ...]:

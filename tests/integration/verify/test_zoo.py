@@ -11,7 +11,7 @@ import pytest
 
 from haversack.verify import Facet, FacetValue, VerifyReport, VerifySchedule, VerifyVerdict
 from haversack_server.verify.cases import cases
-from haversack_server.verify.library import models
+from haversack_server.verify.library import in_bfloat16, models
 
 Verify = Callable[..., Awaitable[Any]]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -59,7 +59,7 @@ async def test_a_model_of_the_library_is_equal_bit_for_bit(verify: Verify, name:
 
 @needs_transformers
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(models()))
+@pytest.mark.parametrize("name", sorted(in_bfloat16()))
 async def test_a_model_of_the_library_is_equal_in_bfloat16_too(verify: Verify, name: str) -> None:
     report = await verify(name, args_json='{"bf16": 1}')
     assert report.verdict is VerifyVerdict.EQUIVALENT
@@ -80,6 +80,7 @@ async def test_a_schedule_that_is_asked_for_is_taken(verify: Verify) -> None:
         ("state-attribute-changed", "pass it as an argument"),
         ("buffers-moving-average", "update buffers and caches outside"),
         ("cache-growing", "another branch"),
+        ("state-loss-history", "a history on once more"),
     ],
 )
 async def test_a_cure_follows_from_the_class_of_the_cause(
@@ -91,8 +92,28 @@ async def test_a_cure_follows_from_the_class_of_the_cause(
 
 @pytest.mark.parametrize(
     ("name", "key"),
-    [("state-print", "printed text"), ("state-file", "file opened for writing: calls.txt")],
+    [
+        ("side-effects-print", "printed text"),
+        ("side-effects-file", "file opened for writing: calls.txt"),
+    ],
 )
 async def test_what_leaves_the_process_is_named(verify: Verify, name: str, key: str) -> None:
     found = (await verify(name)).facet(Facet.SIDE_EFFECTS)
     assert found.names == (key,)
+
+
+@pytest.mark.parametrize(
+    ("name", "counts"),
+    [
+        ("hooks-retained-graph", [(1, 3, 3)]),
+        ("hooks-double-backward", [(1, 3, 3)]),
+        ("hooks-nested", [(1, 2, 2), (1, 3, 3)]),
+        ("hooks-accumulated", [(2, 4, 4)]),
+        ("hooks-kept-on-the-context", [(1, 1, 2)]),
+    ],
+)
+async def test_entries_are_one_for_each_forward_and_for_each_backward_around_it(
+    verify: Verify, name: str, counts: list[tuple[int, int, int]]
+) -> None:
+    found = (await verify(name)).recompute_counts
+    assert [(c.plain_entries, c.entries, c.expected_entries) for c in found] == counts

@@ -26,6 +26,7 @@ from haversack.verify import (
     VerifyQueued,
     VerifyReport,
     VerifyRunning,
+    VerifySchedule,
     VerifyVerdict,
     WorkloadInfo,
 )
@@ -109,11 +110,12 @@ def test_variations_travel_in_the_same_call(client: Any, haversack_run: Run) -> 
 def test_the_command_line_has_every_keyword_of_a_run(command: Any) -> None:
     named = {parameter.name for parameter in command.params}
     missing = keywords.RunOptions.__annotations__.keys() - named
-    # A plan chooses what is recomputed, and states have nothing to choose from.
+    # Options spell the noun of finetuning in parts. A plan chooses what is recomputed, and states
+    # have nothing to choose from.
     left_out = (
         {"recompute", "units", "parameter_count", "state_bytes"} if command is plan else set()
     )
-    assert missing == left_out
+    assert missing == left_out | {"finetuning"}
 
 
 def test_a_command_asks_the_embedded_server_or_the_one_that_is_named(
@@ -175,7 +177,7 @@ def test_verify_asks_for_a_job_and_prints_its_report(client: Any, haversack_run:
         *("verify", "--workload", "mypkg.models:build", "--args", '{"layers": 2}'),
         *("--allow", "mypkg.", "--allow", "other.", "--strict", "--waive", "buffers"),
         *("--waive", "input-gradients", "--seed", "7", "--device", "cuda:0", "--deadline", "1.5"),
-        *("--job-id", "nightly", "--json"),
+        *("--job-id", "nightly", "--schedule", "two-steps", "--json"),
     )
     assert done.code == 0
     assert done.json["verdict"] == "VERIFY_VERDICT_EQUIVALENT"
@@ -192,6 +194,7 @@ def test_verify_asks_for_a_job_and_prints_its_report(client: Any, haversack_run:
     assert request.waivers == (Facet.BUFFERS, Facet.INPUT_GRADIENTS)
     assert (request.seed, request.device, request.job_id) == (7, "cuda:0", "nightly")
     assert request.limits.deadline_ns == 1_500_000_000
+    assert request.schedule is VerifySchedule.TWO_STEPS
 
 
 def test_an_interrupted_job_is_cancelled(client: Any, haversack_run: Run) -> None:

@@ -56,6 +56,14 @@ def test_help_fits_80_columns(haversack_run: Callable[..., Any]) -> None:
         assert max(map(len, haversack_run(name, "--help").out.splitlines())) <= 80
 
 
+@pytest.mark.parametrize("name", ["diff", "explain-oom"])
+def test_help_ends_with_help(name: str, haversack_run: Callable[..., Any]) -> None:
+    """An argument makes no section of its own: the text above the options tells what it is."""
+    lines = haversack_run(name, "--help").out.rstrip().splitlines()
+    assert lines[-2] == "Help:"
+    assert lines.count("Help:") == 1
+
+
 def test_the_page_of_the_command_line_has_every_command_option_and_exit_code() -> None:
     page = (ROOT / "docs" / "cli.md").read_text()
     for name, command in COMMANDS.items():

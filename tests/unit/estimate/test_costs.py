@@ -189,3 +189,26 @@ def test_two_changes_are_tried_where_none_is_enough_alone() -> None:
     found = fitting(limit, training).fitting_changes
     assert found
     assert all(" + " in each.change for each in found)
+    assert not any(each.extra_gpus for each in found)
+
+
+def test_more_devices_come_with_another_change_where_nothing_else_is_enough() -> None:
+    """What activations take is not divided by more GPUs, and states are not by recomputation."""
+    run = EstimateRequest(
+        documents=(SMALL,),
+        training=Training(microbatch=1, seq=512),
+        parallelism=Parallelism(world_size=4, sharding=Sharding.ZERO_3, reduce_bucket_elements=1),
+        questions=(EstimateQuestion.CHEAPEST_CHANGE,),
+    )
+    lowest = replace(
+        run,
+        training=Training(microbatch=1, seq=512, recompute=Recompute.FULL),
+        parallelism=replace(run.parallelism, world_size=32),
+    )
+    peak = estimate(lowest).peak
+    assert peak is not None
+    limit = peak.device.high_bytes
+    found = estimate(replace(run, device=Device(memory_bytes=limit))).fitting_changes
+    assert "recompute full + 32 GPUs" in [each.change for each in found]
+    assert all(each.extra_gpus and " + " in each.change for each in found)
+    assert all(each.limited.high_bytes <= limit for each in found)

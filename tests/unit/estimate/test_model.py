@@ -313,3 +313,13 @@ def test_an_action_that_stands_twice_is_refused() -> None:
     actions = (BlockAction(block=block, option="save"), BlockAction(block=block, option="save"))
     with pytest.raises(InvalidRequestError, match=r"actions\[1\].block.*twice"):
         answer(Training(seq=8, actions=actions))
+
+
+def test_no_end_of_the_peak_is_below_the_states_that_stay() -> None:
+    """States of AdamW are nearly all of this peak; a margin below it cannot take them away."""
+    found = answer(training=Training(microbatch=1, seq=8))
+    assert found.peak is not None
+    assert found.peak.allocated.low_bytes >= found.steady_bytes
+    budget = Budget(bytes=found.steady_bytes - 1, kind=BytesKind.ALLOCATED)
+    tight = answer(training=Training(microbatch=1, seq=8), budget=budget)
+    assert tight.verdict is EstimateVerdict.DOES_NOT_FIT

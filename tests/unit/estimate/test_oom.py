@@ -221,6 +221,14 @@ def test_the_peak_is_held_against_the_estimate() -> None:
     assert "on the way to an expected peak" in on_its_way.reason
 
 
+def test_a_short_error_is_held_against_the_device() -> None:
+    line = "Tried to allocate 9.11 GiB. GPU 0 has a total capacity of {} of which 1.42 GiB is free."
+    small = explained(line.format("79.15 GiB"), SHORT)
+    assert kinds(small)[-1] is OomCauseKind.EXPECTED_PEAK
+    assert "which the device may not hold" in small.summary
+    assert OomCauseKind.EXPECTED_PEAK not in kinds(explained(line.format("400.00 GiB"), SHORT))
+
+
 def test_an_error_is_explained_by_its_own_figures_where_the_run_is_not_known() -> None:
     oom = OutOfMemory(requested_bytes=2 * GIB, allocated_bytes=GIB, unallocated_bytes=3 * GIB)
     answer = estimate(EstimateRequest(parameter_count=10**9, oom=oom))

@@ -136,3 +136,24 @@ def test_what_is_in_flight_says_how_much_and_why() -> None:
     assert "stages after this one" in term.scales_with
     assert term.sharded_over == ()  # it does not shrink with more GPUs
     assert "arXiv 2104.04473" in term.source
+
+
+def test_a_runs_ends_are_the_highest_of_its_classes() -> None:
+    """With flash the head's stage is fullest; with eager the first, by what it has in flight."""
+    text = GPT2.text.replace(f'"n_positions": {S}', '"n_positions": 512').replace("96", "1000")
+    found = estimate(
+        EstimateRequest(
+            documents=(replace(GPT2, text=text),),
+            training=steps(8, seq=512, attention=Attention.UNKNOWN),
+            parallelism=Parallelism(pp=2),
+            kernel_profile="paper-2205.05198",
+        )
+    )
+    first, last = (each.peak for each in found.ranks)
+    assert found.peak is not None
+    assert first is not None
+    assert last is not None
+    assert found.peak_rank == 1
+    assert found.peak.allocated.expected_bytes == last.allocated.expected_bytes
+    assert first.device.high_bytes > last.device.high_bytes
+    assert found.peak.device.high_bytes == first.device.high_bytes

@@ -120,3 +120,10 @@ def test_context_parallel_ranks_shard_with_the_data_ranks() -> None:
     )
     assert both.steady_bytes == eight.steady_bytes == 1_000 * 16
     assert any("dp_shard=2 x cp=4" in term.sharded_over for term in both.terms)
+
+
+def test_what_is_not_modelled_is_unknown_without_a_limit_too() -> None:
+    pipeline = Parallelism(world_size=8, pp=2)
+    answer = estimate(EstimateRequest(parameter_count=10**9, parallelism=pipeline))
+    assert answer.verdict is EstimateVerdict.UNKNOWN
+    assert answer.steady_bytes == 0

@@ -138,6 +138,25 @@ def test_a_named_folder_that_all_can_write_is_not_trusted(
     assert "can be written by others (mode 777)" in done["passed_over"][0]
 
 
+@pytest.mark.parametrize("content", [b"", b"junk", b"\x80"])
+@pytest.mark.parametrize("kind", ["nbi", "nbc"])
+def test_code_that_cannot_be_read_is_compiled_anew(
+    start: Callable[..., Any], tmp_path: Path, kind: str, content: bytes
+) -> None:
+    start()
+    files = list((tmp_path / "tmp").rglob(f"tiny.*.{kind}"))
+    assert len(files) == 2
+    for each in files:
+        each.write_bytes(content)
+    assert start()["compiled"] == 2
+    again = start()
+    assert (again["compiled"], again["loaded"]) == (0, 1)
+
+
+def test_kernels_that_may_not_be_compiled_are_refused_by_name(start: Callable[..., Any]) -> None:
+    assert "NUMBA_DISABLE_JIT is set, but kernels only run compiled" in start(NUMBA_DISABLE_JIT="1")
+
+
 def test_others_code_in_the_process_stays_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     from numba.core import config
 

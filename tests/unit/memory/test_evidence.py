@@ -5,7 +5,7 @@ import pytest
 from haversack_server.memory import evidence, kernel_profile
 from haversack_server.memory.evidence import MeasuredRun, measured_runs, nearest
 
-HERE = {"layers": 8, "tp": 1, "attention": "flash"}
+HERE: dict[str, int | str] = {"layers": 8, "tp": 1, "attention": "flash"}
 
 
 def run(name: str, **settings: int | str) -> MeasuredRun:

@@ -109,3 +109,20 @@ def test_what_cannot_be_divided_is_named(axes: dict[str, int], field: str) -> No
     with pytest.raises(InvalidRequestError) as wrong:
         run_of(**axes)
     assert wrong.value.field == field
+
+
+def test_a_model_without_experts_has_none_to_divide() -> None:
+    dense = Document(
+        format=DocumentFormat.HF_CONFIG,
+        text="""{"model_type": "llama", "hidden_size": 32, "intermediate_size": 48,
+        "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 64}""",
+    )
+    with pytest.raises(InvalidRequestError, match="has none") as wrong:
+        model_run(
+            TrainingRun(
+                documents=(dense,),
+                training=Training(microbatch=1, seq=SEQ),
+                parallelism=Parallelism(world_size=4, ep=2),
+            )
+        )
+    assert wrong.value.violations[0].field == "parallelism.ep"

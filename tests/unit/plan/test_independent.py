@@ -25,6 +25,7 @@ def saved(sizes: tuple[int, ...], gains: tuple[int, ...], budget: int, fixed: in
         ((), (), 3, 0, ()),
         ((2, 3), (4, 5), 5, 9, (0, 1)),
         ((1, 1), (INT64_MAX, 1), 1, INT64_MAX, (0,)),
+        ((INT64_MAX, INT64_MAX, 5), (3, 2, 1), INT64_MAX, 3, (0,)),
         ((1_000_000, 2), (7, 1), 1_000_001, 7, (0,)),
         ((50 * GIB, 40 * GIB, 30 * GIB), (6, 4, 3), 80 * GIB, 9, (0, 2)),
     ],

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="plans are applied to models of PyTorch")
+pytest.importorskip("torch", reason="plans are applied to models of PyTorch")
 
+import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
@@ -38,7 +39,8 @@ class Block(nn.Module):
         assert not debug
         self.calls += 1
         wide = nn.functional.dropout(torch.tanh(self.wide(hidden)), 0.3, self.training)
-        return hidden + scale * self.narrow(wide)
+        result: Tensor = hidden + scale * self.narrow(wide)
+        return result
 
 
 class Model(nn.Module):
@@ -113,7 +115,8 @@ def test_names_stay_and_removal_leaves_no_trace() -> None:
 def test_a_forward_that_the_user_set_is_run_and_given_back() -> None:
     model = model_of()
     layer: Any = model.layers[0]
-    forward, calls = layer.forward, []
+    forward = layer.forward
+    calls: list[None] = []
 
     def own(hidden: Tensor) -> Tensor:
         calls.append(None)
@@ -186,7 +189,8 @@ class Executed(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def executed(model: nn.Module) -> int:
     with Executed() as mode:
         step(model)
-    return mode.counts["aten.addmm.default"]
+    counts: Counter[str] = mode.counts
+    return counts["aten.addmm.default"]
 
 
 @pytest.mark.parametrize(

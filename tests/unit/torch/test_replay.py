@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
-np = pytest.importorskip("numpy", reason="its generators are replayed")
-torch = pytest.importorskip("torch", reason="it is torch.utils.checkpoint that recomputes")
+pytest.importorskip("numpy", reason="its generators are replayed")
+pytest.importorskip("torch", reason="it is torch.utils.checkpoint that recomputes")
 
+import numpy as np
+import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
@@ -36,7 +38,7 @@ class Sources:
         return [self.torch, self.python, self.numpy, self.old_numpy]
 
     def states(self) -> list[str]:
-        held = [self.torch.get_state().tolist(), self.python.getstate()]
+        held: list[Any] = [self.torch.get_state().tolist(), self.python.getstate()]
         held += [self.numpy.bit_generator.state, self.old_numpy.get_state(legacy=False)]
         held += [random.getstate(), np.random.get_state(legacy=False)]
         with np.printoptions(threshold=10_000):
@@ -83,7 +85,7 @@ def gradients(
             result = region(result)
         else:
             result = checkpoint(region, result, use_reentrant=False, context_fn=context(sources))
-    result.sum().backward()
+    torch.autograd.backward(result.sum())
     assert hidden.grad is not None
     assert weight.grad is not None
     return hidden.grad, weight.grad, sources.states()
@@ -140,7 +142,7 @@ def test_nested_regions_replay_each_their_own_numbers() -> None:
 
 
 def test_an_early_stop_leaves_the_states_as_they_were() -> None:
-    completed = []
+    completed: list[None] = []
 
     def build(sources: Sources, weight: Tensor) -> Region:
         inner = dropout_by(sources.draws()["numpy"], weight)

@@ -6,6 +6,7 @@ import pytest
 
 from haversack.run import WorkloadReference
 from haversack.verify import (
+    DifferenceCause,
     Facet,
     FacetValue,
     FailureReason,
@@ -17,7 +18,12 @@ from haversack.verify import (
 )
 from haversack_server.verify import reports
 from haversack_server.verify.comparison import Closeness, Row
-from haversack_server.verify.findings import Outcomes, findings, is_unexplained
+from haversack_server.verify.findings import (
+    Outcomes,
+    findings,
+    first_difference,
+    is_unexplained,
+)
 from haversack_server.verify.outcome import Outcome, Raised, RegionCount
 
 REQUEST = VerifyRequest(workload=WorkloadReference(name="mlp"), job_id="j")
@@ -303,3 +309,14 @@ def test_memory_and_random_sources_come_from_the_watched_runs() -> None:
     assert found.random_sources == (source,)
     assert found.memory is not None
     assert (found.memory.plain_peak_bytes, found.memory.checkpointed_peak_bytes) == (7, 5)
+
+
+def test_where_no_operation_differs_the_state_that_changed_is_the_place() -> None:
+    checkpointed = plain(state={"model.n": "2"}, rows=(MOVED,))
+    runs = Outcomes(plain=plain(), again=plain(), checkpointed=checkpointed, traced=plain())
+    found = first_difference(runs, findings(runs))
+    assert found is not None
+    assert (found.region, found.cause) == ("block", DifferenceCause.STATE_ONLY)
+    assert "model.n" in found.detail
+    unmoved = replace(runs, checkpointed=plain(rows=(MOVED,)))
+    assert first_difference(unmoved, findings(unmoved)) is None

@@ -85,3 +85,12 @@ def test_a_replay_of_another_length_is_told() -> None:
     assert longer is not None
     assert longer.cause is DifferenceCause.EXTRA_OPERATIONS
     assert first_difference("block", [MUL], [MUL]) is None
+
+
+def test_a_saved_result_that_was_edited_is_told_by_its_editor() -> None:
+    edited = replace(X, content="edited")
+    edit = Operation(name="aten.add_.Tensor", given=(X,), made=(edited,))
+    found = first_difference("block", [MUL, edit], [replace(MUL, made=(edited,)), edit])
+    assert found is not None
+    assert found.cause is DifferenceCause.EXTERNAL_TENSOR
+    assert found.detail.endswith("edited in place by aten.add_.Tensor")

@@ -13,6 +13,7 @@ from haversack.errors import InvalidRequestError
 from haversack.parallelism import Parallelism, Sharding
 from haversack.run import Precision
 from haversack_server.memory import kernel_profile
+from haversack_server.memory.autocast_limits import runs_eagerly
 from haversack_server.memory.degrees import resolve
 from haversack_server.memory.inputs.merging import Merged
 from haversack_server.memory.inputs.reading import (
@@ -26,6 +27,12 @@ from haversack_server.memory.inputs.reading import (
 # What mixed precision means where there is no fp32 copy beside the parameters.
 _CASTING = (Precision.FP32_BF16_COMPUTE, "fp32 shards, computed with in half precision")
 _MASTER = (Precision.BF16_FP32_MASTER, "half-precision parameters with an fp32 master copy")
+_AUTOCAST = (
+    Precision.FP32_BF16_COMPUTE,
+    "fp32 parameters under autocast, which keeps 2-byte copies of them (a model that is loaded in "
+    "half precision has none: say precision=bf16 then)",
+)
+_HALF = ("bf16", "fp16")  # the scale of fp16's loss is one number
 _RECIPES = {"fsdp1": _CASTING, "fsdp2": _CASTING, "deepspeed": _MASTER}
 
 
@@ -77,10 +84,15 @@ def _recipe(found: Merged, values: Mapping[str, Any], made: Derivation) -> None:
         return  # frozen weights are loaded in half precision; adapters say what they are in
     casts = engine in ("fsdp1", "fsdp2")
     is_sharded = values.get("parallelism.sharding") in (Sharding.FSDP1, Sharding.FSDP2)
+    eager = runs_eagerly(values.get("kernel_profile", ""))
+    if engine in (None, "ddp") and mixed in _HALF and eager:
+        precision, words = _AUTOCAST
+        made.values["training.precision"] = precision
+        made.assumptions.append(f"precision: {words}: {mixed} of {place}")
+        return
     if engine not in _RECIPES or (casts and not is_sharded):
         made.unmodelled.append(
-            f"{place}={mixed}: autocast over fp32 weights, which keeps copies of them: "
-            "not modelled yet"
+            f"{place}={mixed}: autocast over fp32 weights in this framework: not modelled yet"
         )
         return
     precision, words = _RECIPES[engine]

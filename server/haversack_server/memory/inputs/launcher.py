@@ -1,4 +1,4 @@
-"""What stands in front of a training script on a command line: torchrun's or accelerate's options.
+"""What stands in front of a training script: options of torchrun, accelerate launch or deepspeed.
 
 The number of ranks is taken from them; everything else is named as ignored.
 """
@@ -32,11 +32,13 @@ def with_launcher(
 ) -> Reading:
     """Add the launcher's ranks to what its command line says; ``strays`` belong to no option."""
     reader = Reader(values, source)
-    each = reader.whole("nproc-per-node", least=1, most=2**20)
+    # --num_gpus is deepspeed's (its launcher/runner.py), the other torchrun's.
+    per_node = "num-gpus" if "num-gpus" in values else "nproc-per-node"
+    each = reader.whole("nproc-per-node", "num-gpus", least=1, most=2**20)
     nodes = reader.whole("nnodes", "num-nodes", least=1, most=2**20)
     total = reader.whole("num-processes", least=1, most=2**24)  # accelerate launch
     own = reader.result(_QUIET)
-    ranks, key = (total, "num-processes") if total else (each, "nproc-per-node")
+    ranks, key = (total, "num-processes") if total else (each, per_node)
     if ranks is not None and total is None:
         ranks *= nodes or 1
     settings = () if ranks is None else (Setting("parallelism.world_size", ranks, key),)

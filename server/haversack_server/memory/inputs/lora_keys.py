@@ -4,20 +4,9 @@ LLaMA-Factory's keys, axolotl's and TRL's; defaults that a file leaves out are P
 family's own targets) or LLaMA-Factory's (all products). Knows nothing of the model.
 """
 
-from haversack.finetuning import Finetuning, StoredWeights
+from haversack.finetuning import LAYER_TARGETS, MODULES, Finetuning, StoredWeights
 from haversack_server.memory.inputs.reader import Reader
 
-_LAYER = ("query", "key", "value", "output", "gate", "up", "down")
-_TARGETS = {
-    "q_proj": "query",
-    "k_proj": "key",
-    "v_proj": "value",
-    "o_proj": "output",
-    "gate_proj": "gate",
-    "up_proj": "up",
-    "down_proj": "down",
-    "lm_head": "head",
-}
 _PARTS = {"embed_tokens": "embedding", "lm_head": "head", "norm": "norms"}
 _ALL = ("all", "all-linear")
 _RANKS = ("lora_rank", "lora_r")
@@ -75,8 +64,8 @@ def _targets(reader: Reader) -> tuple[str, ...]:
     everywhere = reader.flag("lora_target_linear")
     by_default = given is None and reader.has("finetuning_type")  # LLaMA-Factory's "all"
     if everywhere or by_default or (given and str(given.value).lower() in _ALL):
-        return _LAYER
-    return _names(reader, _TARGETS, ("lora_target", "lora_target_modules"))
+        return LAYER_TARGETS
+    return _names(reader, MODULES, ("lora_target", "lora_target_modules"))
 
 
 def _names(reader: Reader, known: dict[str, str], keys: tuple[str, ...]) -> tuple[str, ...]:

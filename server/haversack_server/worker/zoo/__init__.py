@@ -23,6 +23,7 @@ from haversack_server.worker.zoo import (
     reentrant,
     rng,
     selective,
+    side_effects,
     sine,
     state,
 )
@@ -41,6 +42,7 @@ _FAMILIES = (
     reentrant,
     rng,
     selective,
+    side_effects,
     state,
 )
 FACTORIES: dict[str, Callable[..., Workload]] = {

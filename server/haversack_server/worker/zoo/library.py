@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from haversack.torch import Workload
-from haversack_server.verify.library import TASKS, models
+from haversack_server.verify.library import TASKS, in_bfloat16, models
 
 BATCH, TOKENS, VOCABULARY, IMAGE, CLASSES = 2, 8, 64, 32, 3
 _WIDTH, _INNER, _HEADS, _LAYERS = 32, 48, 4, 2
@@ -95,11 +95,11 @@ def _inputs(task: str) -> dict[str, torch.Tensor]:
     return {"input_ids": tokens, "labels": tokens.clone()}
 
 
-def _factory(kind: str, task: str) -> Callable[..., Workload]:
+def _factory(name: str, kind: str, task: str) -> Callable[..., Workload]:
     def factory(bf16: int = 0) -> Workload:
         return build(kind, task, bf16=bf16)
 
-    return factory
+    return factory if name in in_bfloat16() else lambda: build(kind, task)
 
 
-FACTORIES = {name: _factory(*model) for name, model in models().items()}
+FACTORIES = {name: _factory(name, *model) for name, model in models().items()}

@@ -2,7 +2,6 @@
 
 import contextlib
 import contextvars
-import pathlib
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -180,73 +179,6 @@ def state_thread_local(model: Any, x: Tensor) -> Any:
     return (model.linear(x) * getattr(LOCAL, "level", 1.0)).sin()
 
 
-@region(parts=lambda: {"calls": 0})
-def state_counter(model: Any, x: Tensor) -> Any:
-    """A count of calls that nothing uses."""
-    model.calls += 1
-    return model.linear(x).sin()
-
-
-@region()
-def state_class_counter(model: Any, x: Tensor) -> Any:
-    """A count of calls on a class that nothing uses."""
-    Counted.calls += 1
-    return model.linear(x).sin()
-
-
-@region(parts=lambda: {"log": []})
-def state_list(model: Any, x: Tensor) -> Any:
-    """A list that every call appends to."""
-    model.log.append(len(model.log))
-    return model.linear(x).sin()
-
-
-@region(parts=lambda: {"log": {}})
-def state_dictionary(model: Any, x: Tensor) -> Any:
-    """A dictionary that every call adds a key to."""
-    model.log[len(model.log)] = "called"
-    return model.linear(x).sin()
-
-
-@region(parts=lambda: {"losses": []})
-def state_auxiliary_losses(model: Any, x: Tensor) -> Any:
-    """A list of auxiliary losses that every call appends to."""
-    h = model.linear(x)
-    model.losses.append(h.detach().square().mean())
-    return h.sin()
-
-
-@region(parts=lambda: {"calls": 0})
-def state_counter_after_the_last_operation(model: Any, x: Tensor) -> Any:
-    """A count behind the last saving operation: early stop never comes to it."""
-    h = model.linear(x).sin()
-    model.calls += 1
-    return h
-
-
-@region(parts=lambda: {"calls": 0}, early_stop=False)
-def state_counter_without_early_stop(model: Any, x: Tensor) -> Any:
-    """The same count where a replay runs to its end."""
-    h = model.linear(x).sin()
-    model.calls += 1
-    return h
-
-
-@region()
-def state_file(model: Any, x: Tensor) -> Any:
-    """A line written to a file by every call."""
-    with pathlib.Path("calls.txt").open("a") as log:
-        log.write("called\n")
-    return model.linear(x).sin()
-
-
-@region()
-def state_print(model: Any, x: Tensor) -> Any:
-    """A line printed by every call."""
-    print("called")
-    return model.linear(x).sin()
-
-
 @region(after=lambda model: model.drop.eval(), parts=lambda: {"drop": nn.Dropout(0.5)})
 def state_evaluation_toggled(model: Any, x: Tensor) -> Any:
     """A dropout that is switched off between forward and backward."""
@@ -336,3 +268,12 @@ def state_momentum() -> Workload:
     model = Regions(lambda model, x: model.linear(x).sin())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     return Workload(model, (points(),), optimizer=optimizer)
+
+
+@region()
+def state_swallowed_stop(model: Any, x: Tensor) -> Any:
+    """A broad except that takes early stop for a failure and computes something else."""
+    try:
+        return model.linear(x).sin()
+    except Exception:
+        return model.linear(x).cos()

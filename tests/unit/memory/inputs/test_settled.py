@@ -132,7 +132,16 @@ def test_mixed_precision_depends_on_the_engine() -> None:
     under_fsdp = settle(request(model(), arguments, sample("fsdp1_full_shard.yaml")))
     assert under_fsdp.run.training.precision is Precision.FP32_BF16_COMPUTE
     alone = settle(request(model(), arguments))
-    assert any("autocast over fp32 weights" in each for each in alone.unmodelled)
+    assert alone.run.training.precision is Precision.FP32_BF16_COMPUTE
+    assert any("fp32 parameters under autocast" in each for each in alone.assumptions)
+
+
+@pytest.mark.parametrize(("mixed", "known"), [("bf16", True), ("fp16", True), ("fp8", False)])
+def test_autocast_is_known_of_numbers_of_two_bytes(mixed: str, known: bool) -> None:
+    text = f"distributed_type: MULTI_GPU\nmixed_precision: {mixed}\n"
+    settled = settle(request(model(), written(DocumentFormat.ACCELERATE, text)))
+    found = settled.run.training.precision
+    assert (found is Precision.FP32_BF16_COMPUTE) is known
 
 
 def test_a_global_batch_becomes_accumulation() -> None:

@@ -59,6 +59,14 @@ def test_a_command_line() -> None:
     assert reading.ignored == ("weird",)
 
 
+def test_ranks_come_from_the_deepspeed_launcher() -> None:
+    line = "deepspeed --num_gpus 8 --num_nodes=2 train.py --per_device_train_batch_size 4"
+    reading = read(written(KIND, line))
+    found = {each.field: (each.value, each.key) for each in reading.settings}
+    assert found["parallelism.world_size"] == (16, "num-gpus")
+    assert reading.ignored == ()
+
+
 def test_a_deepspeed_configuration_inside_is_read_as_one() -> None:
     inner = {"zero_optimization": {"stage": 3, "stagee": 2}, "bf16": {"enabled": "auto"}}
     reading = read(written(KIND, {"bf16": True, "deepspeed": inner}))

@@ -1,0 +1,84 @@
+"""One rank of two: steps under DDP and FSDP2 with and without a plan, which must be equal.
+
+Run by test_apply_models.py, as a program: ``apply_two_ranks.py RANK FILE``.
+"""
+
+import itertools
+import sys
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+from haversack.plan import Plan
+from haversack.run import BlockAction
+from haversack.torch import apply
+from haversack.torch.blocks import fingerprint
+
+WIDTH = 8
+
+
+class Model(nn.Module):
+    """Blocks with dropout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(
+            nn.Sequential(
+                nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Dropout(0.3), nn.Linear(WIDTH, WIDTH)
+            )
+            for _ in range(3)
+        )
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Run the blocks in turn."""
+        for layer in self.layers:
+            hidden = layer(hidden)
+        return hidden
+
+
+def wrapped(model: Model, *, shards: bool) -> Any:
+    """Spread a model over both ranks."""
+    if not shards:
+        return DistributedDataParallel(model)
+    for layer in model.layers:
+        fully_shard(layer)
+    return fully_shard(model)
+
+
+def step(model: nn.Module) -> list[Tensor]:
+    """Run one step; every rank has an input of its own."""
+    torch.manual_seed(1 + dist.get_rank())
+    loss: Any = model(torch.randn(4, WIDTH)).square().mean()
+    loss.backward()
+    local = [getattr(each.grad, "_local_tensor", each.grad) for each in model.parameters()]
+    model.zero_grad()
+    return [loss.detach(), *local]
+
+
+def equal(*, shards: bool) -> bool:
+    """Compare a step with a plan and one without."""
+    torch.manual_seed(0)
+    model = Model()
+    options = itertools.cycle(("recompute", "selective aten.addmm.default:0", "save"))
+    plan = Plan(
+        actions=tuple(
+            BlockAction(block=f"layers.{place}", option=option, fingerprint=fingerprint(layer))
+            for place, (layer, option) in enumerate(zip(model.layers, options, strict=False))
+        )
+    )
+    spread = wrapped(model, shards=shards)
+    plain = step(spread)
+    with apply(spread, plan):
+        planned = step(spread)
+    return all(map(torch.equal, planned, plain))
+
+
+if __name__ == "__main__":
+    rank, file = int(sys.argv[1]), sys.argv[2]
+    dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=2)
+    print(f"DDP {equal(shards=False)}, FSDP2 {equal(shards=True)}")
+    dist.destroy_process_group()
