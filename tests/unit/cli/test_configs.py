@@ -64,6 +64,15 @@ def test_what_will_not_do_names_its_option(
         assert word in done.err
 
 
+def test_a_run_without_a_model_is_told_of_the_option_for_it(
+    client: Any, haversack_run: Run
+) -> None:
+    client.estimated = InvalidRequestError("add its config.json", field="documents")
+    done = haversack_run("estimate", "--config", ZERO_2)
+    assert done.code == 2
+    assert done.err == "haversack: documents: add its config.json (--model)\n"
+
+
 def test_what_the_server_refuses_names_the_file(client: Any, haversack_run: Run) -> None:
     client.estimated = InvalidRequestError("no", field="documents[1].text.zero_optimization.stage")
     done = haversack_run("estimate", "--model", MODEL, "--config", ZERO_2)

@@ -7,8 +7,10 @@ import pytest
 from haversack.estimate import Estimate, EstimateRequest, EstimateVerdict, WhatIf
 from haversack.parallelism import Parallelism, Sharding
 from haversack.questions import CollectiveKind, EstimateQuestion
+from haversack.requests import estimate_request
 from haversack.run import Device, Document, DocumentFormat, Optimizer, Recompute, Training
 from haversack_server.estimate.answer import estimate
+from haversack_server.estimate.knobs import knobs
 
 SMALL = Document(
     format=DocumentFormat.HF_CONFIG,
@@ -35,6 +37,16 @@ def sent(answer: Estimate) -> dict[tuple[CollectiveKind, str], tuple[int, int]]:
     return {
         (each.kind, each.axis): (each.count, each.bytes_per_rank) for each in answer.collectives
     }
+
+
+def test_the_row_that_offloads_all_is_what_the_option_asks() -> None:
+    ranks = Parallelism(world_size=4, sharding=Sharding.ZERO_3)
+    asked = EstimateRequest(
+        documents=(SMALL,), training=Training(microbatch=2, seq=128), parallelism=ranks
+    )
+    rows = {each.name: each.parallelism for each in knobs(asked, has_experts=False)}
+    assert rows["offload all"] == estimate_request(model={}, offload="all").parallelism
+    assert "fsdp version 1" in rows
 
 
 def test_one_rank_sends_nothing() -> None:

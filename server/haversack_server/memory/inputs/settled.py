@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from haversack.errors import InvalidRequestError, Violation
 from haversack.estimate import Estimate
-from haversack.plan import Plan
+from haversack.plan import Plan, PlanRequest
 from haversack.run import BlockAction, DocumentFormat, TrainingRun
 from haversack_server.memory.architecture import UnitKind
 from haversack_server.memory.devices import named
@@ -69,13 +69,14 @@ def settle(run: Run) -> Settled[Run]:
     typed = typed_fields(run)
     found, overridden = merged(_placed(readings), typed)
     found, unresolved = _resolved(found, run)
+    found, replaced = _left_to_a_plan(found, run)
     formats = {each.format for _, each in read}
     derivation = derive(found, typed, has_deepspeed=DocumentFormat.DEEPSPEED in formats)
     values = {name: each.setting.value for name, each in found.items()} | derivation.values
     values |= _actions(found, typed, run)
     filled = _filled(run, values, found)
     device, of_device = named(filled.device)
-    assumptions = (*_all(readings, "assumptions"), *unresolved, *derivation.assumptions)
+    assumptions = (*_all(readings, "assumptions"), *unresolved, *replaced, *derivation.assumptions)
     return Settled(
         run=replace(filled, device=device),
         settings=(*_said(found), *derivation.settings, *overridden),
@@ -131,6 +132,18 @@ def _resolved(found: Merged, run: TrainingRun) -> tuple[Merged, tuple[str, ...]]
             made[name] = replace(each, setting=replace(each.setting, value=figure))
             said.append(f"{each.place} is auto: {figure:,}, {value.words} as transformers sets it")
     return made, tuple(said)
+
+
+def _left_to_a_plan(found: Merged, run: TrainingRun) -> tuple[Merged, tuple[str, ...]]:
+    """Take out what files recompute, where a plan is asked for: that is what it answers."""
+    if not isinstance(run, PlanRequest):
+        return found, ()
+    kept, said = dict(found), []
+    for name, each in found.items():
+        if name.startswith("training.recompute") or name == RECOMPUTE_EVERY:
+            del kept[name]
+            said.append(f"{each.place} gives way to the plan, which chooses what is recomputed")
+    return kept, tuple(said)
 
 
 def _actions(found: Merged, typed: Mapping[str, Any], run: TrainingRun) -> dict[str, Any]:

@@ -214,6 +214,38 @@ def test_a_plan_reads_files_too() -> None:
     assert "states on a disk" in unknown.not_modelled[0]
 
 
+@pytest.mark.parametrize(
+    ("kind", "text", "key"),
+    [
+        (
+            DocumentFormat.HF_TRAINING_ARGUMENTS,
+            {"gradient_checkpointing": True},
+            "gradient_checkpointing",
+        ),
+        (
+            DocumentFormat.TORCHTITAN_JSON,
+            {"activation_checkpoint": {"mode": "selective", "selective_ac_option": "2"}},
+            "activation_checkpoint.selective_ac_option",
+        ),
+    ],
+)
+def test_a_plan_takes_the_place_of_what_a_file_recomputes(
+    kind: DocumentFormat, text: dict[str, object], key: str
+) -> None:
+    asked = PlanRequest(
+        documents=(model(), written(kind, text, name="mine")),
+        training=Training(seq=512, microbatch=1),
+        budget=Budget(bytes=400 * 2**30),
+        frontier_points=0,
+    )
+    answer = plan(asked)
+    assert {each.option for each in answer.actions} == {"save"}
+    assert f"mine ({key}) gives way to the plan, which chooses what is recomputed" in (
+        answer.assumptions
+    )
+    assert not any("recompute" in each for each in answer.settings)
+
+
 def test_a_variation_changes_what_a_file_set() -> None:
     base = request(
         model(),
