@@ -17,6 +17,9 @@ from haversack_server.memory.kernel_profile import PACKAGE
 NEAREST = 3
 # A setting in words that differs weighs as much as a number that differs four times.
 OF_WORDS = 2.0
+# The setting that says whether all weights train. A run with frozen ones is no evidence for a run
+# without: it has hardly any gradients and optimizer state.
+TRAINED = "trained weights"
 Settings = Mapping[str, int | str]
 
 
@@ -43,7 +46,9 @@ def measured_runs(profile: str) -> tuple[MeasuredRun, ...]:
 
 def nearest(profile: str, settings: Settings, most: int = NEAREST) -> tuple[Evidence, ...]:
     """Find the measured runs whose settings are nearest, the nearest first."""
-    runs = sorted(measured_runs(profile), key=lambda run: _distance(run.settings, settings))
+    trained = settings.get(TRAINED)
+    alike = [run for run in measured_runs(profile) if run.settings.get(TRAINED) == trained]
+    runs = sorted(alike, key=lambda run: _distance(run.settings, settings))
     return tuple(_evidence(run, settings) for run in runs[:most])
 
 

@@ -10,7 +10,7 @@ from haversack_server.memory.architecture import Architecture
 from haversack_server.memory.autocast_limits import is_autocast
 from haversack_server.memory.blocks import Shape
 from haversack_server.memory.degrees import Degrees
-from haversack_server.memory.evidence import Settings
+from haversack_server.memory.evidence import TRAINED, Settings
 from haversack_server.memory.kernel_profile import KernelProfile
 from haversack_server.memory.spread import PLAIN
 from haversack_server.memory.traits import Head, Stack
@@ -41,6 +41,7 @@ def settings_of(
         "ep": degrees.ep,
         "shards": degrees.dp_shard,
         "sharding": degrees.sharding.name.lower(),
+        TRAINED: "part" if run.training.finetuning is not None else "all",
     }
 
 

@@ -27,6 +27,7 @@ def _runs(monkeypatch: pytest.MonkeyPatch) -> None:
         run("half", layers=4),
         run("far", layers=64, tp=8),
         run("same"),
+        run("adapters", **{evidence.TRAINED: "part"}),
         run("twice tp", tp=2, layers=4),
     )
     monkeypatch.setattr(evidence, "measured_runs", lambda profile: found)
@@ -46,6 +47,13 @@ def test_evidence_has_both_figures_and_where_they_come_from() -> None:
     (found,) = nearest("hf-eager", HERE, most=1)
     assert (found.measured_bytes, found.estimated_bytes) == (10, 11)
     assert (found.source, found.measured) == ("a table", "peak allocated")
+
+
+@pytest.mark.usefixtures("_runs")
+def test_a_run_with_frozen_weights_is_no_evidence_for_one_without() -> None:
+    assert all(each.id != "adapters" for each in nearest("hf-eager", HERE, most=9))
+    (found,) = nearest("hf-eager", {**HERE, evidence.TRAINED: "part"})
+    assert found.id == "adapters"
 
 
 def test_a_profile_without_rows_has_no_evidence() -> None:
