@@ -72,6 +72,8 @@ class AnswerCommand(WrittenHelp):
             return "give " + ", ".join(option.opts[0] for option in subjects)
         if field == "documents" and not given.get("model"):
             return "--model"
+        if field.startswith("what_ifs[") and given.get("knobs"):
+            return _of_variation(field, given)
         fitting = [
             (len(place), _is_given(option, given), option.opts[0])
             for option in self._options()
@@ -93,6 +95,12 @@ def _of_document(field: str, given: dict[str, Any]) -> str:
     if index < len(files):
         return f"{files[index][0]} {shown(files[index][1])}"
     return "--launch" if given.get("launch") else ""
+
+
+def _of_variation(field: str, given: dict[str, Any]) -> str:
+    """Name the option that a variation came from: those of knobs stand first."""
+    index = int(field.removeprefix("what_ifs[").partition("]")[0])
+    return "--knob" if index < len(given["knobs"]) else "--what-if"
 
 
 def _lies_in(field: str, place: str) -> bool:

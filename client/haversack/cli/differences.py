@@ -77,6 +77,12 @@ def read_threshold(text: str, field: str) -> Threshold:
         return Threshold(share=float(percent[1]) / 100)
     if re.fullmatch(r"[\d.\s]*", text):
         refuse(f"{shortly(text)} has no unit; give such as 2% or 512MiB", field)
+    if "%" in text or not text.lstrip()[0].isdecimal():
+        refuse(
+            f"{shortly(text)} is no limit of 0 or more; give a share such as 2%, or bytes such as "
+            "512MiB",
+            field,
+        )
     return Threshold(bytes=parse_bytes(text, field))
 
 

@@ -1,9 +1,13 @@
-"""The options of the commands: flags, units and defaults, once."""
+"""The options of the commands: flags, units and defaults, once.
+
+Those of devices and of adapters stand in files of their own.
+"""
 
 from collections.abc import Callable
 from typing import Any
 
 from haversack.cli import measured, what_if
+from haversack.cli.device_options import DEVICES as DEVICES
 from haversack.cli.option_types import Address, Decorated, Seconds, UnitsFile, Whole
 from haversack.cli.option_types import option as option
 from haversack.cli.tuning_options import FINETUNING
@@ -25,12 +29,6 @@ def all_of(*groups: list[Decorated]) -> Callable[[Decorated], Decorated]:
 def _one_of(kind: Any) -> str:
     return ", ".join(names_of(kind))
 
-
-_AXES = {"tp": "tensor", "pp": "pipeline", "cp": "context", "ep": "expert"}
-_BESIDE: dict[str, str] = {
-    "pp": "; plan is for 1",
-    "ep": "; the activations of experts do not shrink with it",
-}
 
 MODEL = [
     option(
@@ -88,116 +86,6 @@ STATES = [
     ),
 ]
 
-
-def devices(*, memory: str, prefetch: str) -> list[Decorated]:
-    """Make the options of devices; what two of them mean depends on the question."""
-    return [
-        option(
-            "Devices",
-            "--gpus",
-            field="parallelism.world_size",
-            about="Number of ranks, one GPU each. Default: 1.",
-            type=Whole(),
-        ),
-        option(
-            "Devices",
-            "--device",
-            field="device.name",
-            about="Device of the catalogue, such as h100-80gb: its usable bytes and its rates. "
-            "With a number in front, 8xh100-80gb, --gpus too. Default: none.",
-            metavar="NAME",
-        ),
-        option(
-            "Devices",
-            "--gpu-memory",
-            field="device.memory_bytes",
-            about=f"Usable bytes of each GPU, such as 80GiB{memory}",
-            metavar="BYTES",
-        ),
-        option(
-            "Devices",
-            "--zero",
-            field="parallelism.sharding",
-            about="ZeRO stage, 0 to 3, as in the paper: bf16 parameters and gradients, fp32 master "
-            "copy and moments. Default: 0.",
-            type=Whole(),
-            metavar="STAGE",
-        ),
-        option(
-            "Devices",
-            "--fsdp",
-            field="parallelism.sharding",
-            about="FSDP2 (fully_shard): fp32 shards, units gathered in bf16. Not with --zero.",
-            is_flag=True,
-        ),
-        *(
-            option(
-                "Devices",
-                f"--{axis}",
-                field=f"parallelism.{axis}",
-                about=f"Degree of {kind} parallelism{_BESIDE.get(axis, '')}. Default: 1.",
-                type=Whole(),
-            )
-            for axis, kind in _AXES.items()
-        ),
-        option(
-            "Devices",
-            "--virtual-stages",
-            field="parallelism.virtual_stages",
-            about="Chunks of layers on each pipeline stage, interleaved 1F1B. Default: 1.",
-            type=Whole(),
-        ),
-        option(
-            "Devices",
-            "--expert-tp",
-            field="parallelism.expert_tp",
-            about="Degree of tensor parallelism inside experts. Default: as --tp.",
-            type=Whole(),
-        ),
-        option(
-            "Devices",
-            "--sequence-parallel",
-            field="parallelism.sequence_parallel",
-            about="Split norms and residuals over the tensor-parallel ranks too.",
-            is_flag=True,
-            default=None,
-        ),
-        option(
-            "Devices",
-            "--dp-replicate",
-            field="parallelism.dp_replicate",
-            about="Degree of replicated data parallelism. Default: what follows from the others.",
-            type=Whole(),
-        ),
-        option(
-            "Devices",
-            "--offload",
-            field="parallelism.offload_optimizer",
-            about="What lives on the host: optimizer (its state and its step; ZeRO 1 to 3), all "
-            "(parameters too; ZeRO 3, FSDP) or none. Default: none.",
-            metavar="NAME",
-        ),
-        option(
-            "Devices",
-            "--ranks-per-node",
-            field="parallelism.ranks_per_node",
-            about="Ranks that share the memory of one host. Default: 8.",
-            type=Whole(),
-        ),
-        option(
-            "Devices",
-            "--prefetch-units",
-            field="parallelism.prefetch_units",
-            about=f"Units gathered ahead of the one that runs. Default: {prefetch}.",
-            type=Whole(),
-        ),
-    ]
-
-
-DEVICES = devices(
-    memory=". Without them no verdict is given.",
-    prefetch="0, beyond what the schedule does by itself",
-)
 
 TRAINING = [
     option(

@@ -7,6 +7,7 @@ import click
 from haversack.cli import exits, files, options
 from haversack.cli.calls import connected, deadline, print_answer, telling_of_compilation
 from haversack.cli.command import AnswerCommand
+from haversack.cli.device_options import devices
 from haversack.cli.option_types import CandidatesFile, Whole
 
 _CANDIDATES = [
@@ -19,7 +20,7 @@ _CANDIDATES = [
         type=CandidatesFile(),
     )
 ]
-_DEVICES = options.devices(
+_DEVICES = devices(
     memory=", which the run is fitted to. Needed without --budget.",
     prefetch="0, beyond what the schedule does by itself",
 )

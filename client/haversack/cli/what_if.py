@@ -26,8 +26,9 @@ def read_all(
 def read_knobs(
     ctx: click.Context, option: click.Parameter, texts: Sequence[str]
 ) -> tuple[dict[str, Any], ...]:
-    """Read settings with their values; each value is a variation."""
-    return tuple(each for text in texts for each in _values(text, "what_ifs"))
+    """Read settings with their values, each a variation; a wrong one is named by its place."""
+    read = (_values(text, f"knobs[{place}]") for place, text in enumerate(texts))
+    return tuple(each for values in read for each in values)
 
 
 def _values(text: str, field: str) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ _VARIATIONS = [
         "Answer",
         "--knob",
         "knobs",
-        field="what_ifs",
+        field="knobs what_ifs",
         about="A setting with its values, such as 'zero=2,3' or fsdp, each a variation; may be "
         "repeated. Without one, and without --what-if: every setting that is open to the run.",
         metavar="'OPTION=VALUE,...'",

@@ -17,6 +17,7 @@ from haversack_server.memory.degrees import Degrees, assumed, resolve
 from haversack_server.memory.embeddings import shared_bytes
 from haversack_server.memory.evidence import Settings
 from haversack_server.memory.finetuned import finetuned, numbers_of, with_wide_adapters
+from haversack_server.memory.hf_config import ReadConfig
 from haversack_server.memory.inputs.model import read_model
 from haversack_server.memory.kernel_profile import KernelProfile, load
 from haversack_server.memory.offload import Kept, offload_of
@@ -81,11 +82,66 @@ class ModelRun:
         return rank_lines(self.stages, choices, whole=whole)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Filled:
+    """A run with its defaults filled in, before it has a chain; what was assumed so far."""
+
+    run: TrainingRun
+    read: ReadConfig
+    profile: KernelProfile
+    degrees: Degrees
+    numbers: Recipe
+    shape: Shape
+    assumptions: tuple[str, ...]
+
+    @property
+    def model(self) -> Architecture:
+        """The architecture, with its weights frozen as the request says."""
+        return self.read.architecture
+
+    @property
+    def tied(self) -> bool:
+        """Whether one rank has both the embedding and the head that shares its weight."""
+        return self.model.tied and self.degrees.pp == 1
+
+
 def model_run(run: TrainingRun, *, chosen_only: bool = False) -> ModelRun:
     """Read the documents, fill in the defaults, and build the chain of one rank.
 
     If ``chosen_only``, blocks may lack the options that the run does not choose.
     """
+    filled = _filled(run)
+    run, model, degrees, shape = filled.run, filled.model, filled.degrees, filled.shape
+    save_only = chosen_only and saves_all(run.training)
+    table = option_table(model, filled.profile, shape, save_only=save_only)
+    rates, rate_assumptions = _rates(run.device)
+    chain = _chain(filled, table, rates)
+    stages, division_assumptions = _stages(filled, chain, table[-1].input_bytes)
+    kind = kind_of_run(run, model, degrees, filled.profile, filled.numbers.compute)
+    with_margins, ends_from = calibrated(filled.profile.name, kind)
+    return ModelRun(
+        architecture=model,
+        profile=with_margins,
+        degrees=degrees,
+        shape=shape,
+        chain=chain,
+        settings=settings_of(run, model, degrees, shape),
+        kind=kind,
+        stages=stages,
+        assumptions=(
+            *filled.assumptions,
+            *division_assumptions,
+            *_kernel_assumptions(run, filled.profile, ends_from),
+            *schedule_assumptions(chain, run, filled.tied),
+            *rate_assumptions,
+            *filled.read.assumptions,
+        ),
+        ignored_inputs=(*filled.read.ignored, *unused_settings(run.training, model)),
+    )
+
+
+def _filled(run: TrainingRun) -> _Filled:
+    """Read the documents and fill in the defaults."""
     read = read_model(run)
     run = with_own_length(run, read.architecture)
     profile = load(run.kernel_profile or KERNEL_PROFILE)
@@ -94,19 +150,35 @@ def model_run(run: TrainingRun, *, chosen_only: bool = False) -> ModelRun:
     numbers, recipe_assumptions = recipe(training, degrees.sharding)
     numbers = with_wide_adapters(numbers, training)
     tuned_model, tuning_assumptions = finetuned(read.architecture, training, numbers.compute)
-    read = replace(read, architecture=tuned_model)
     shape, shape_assumptions = shape_of(run, degrees, numbers.compute, numbers.product)
-    save_only = chosen_only and saves_all(run.training)
-    table = option_table(read.architecture, profile, shape, save_only=save_only)
-    rates, rate_assumptions = _rates(run.device)
-    tied = read.architecture.tied and degrees.pp == 1
+    return _Filled(
+        run=run,
+        read=replace(read, architecture=tuned_model),
+        profile=profile,
+        degrees=degrees,
+        numbers=numbers,
+        shape=shape,
+        assumptions=(
+            *assumed(run.parallelism, degrees),
+            *step_assumptions(run, degrees),
+            *type_assumptions,
+            *recipe_assumptions,
+            *tuning_assumptions,
+            *shape_assumptions,
+        ),
+    )
+
+
+def _chain(filled: _Filled, table: Sequence[BlockOptions], rates: Rates) -> Chain:
+    """Put the blocks of the whole model between the states and settings that surround them."""
+    run, degrees, numbers, profile = filled.run, filled.degrees, filled.numbers, filled.profile
     settings = schedule_settings(run.parallelism, run.training)
     kept = Kept(offload_of(run.parallelism, degrees), settings.updates_in_backward)
-    units, states = _states(Same(read.architecture.units), degrees, numbers, kept)
+    units, states = _states(Same(filled.model.units), degrees, numbers, kept)
     accumulation = run.training.accumulation or 1
     maker = BlockMaker(run.parallelism, rates, accumulation, numbers.compute)
-    chain = Chain(
-        blocks=maker.blocks(table, units, tied),
+    return Chain(
+        blocks=maker.blocks(table, units, filled.tied),
         states=states,
         recipe=numbers,
         degrees=degrees,
@@ -114,46 +186,19 @@ def model_run(run: TrainingRun, *, chosen_only: bool = False) -> ModelRun:
         schedule=settings,
         step_ns=_step_ns(table, rates) * accumulation,
         workspace_bytes=workspace_bytes(profile, run.device),
-        batch_bytes=batch_bytes(profile, shape),
+        batch_bytes=batch_bytes(profile, filled.shape),
         gradients_stand=profile.gradients_persist or numbers.main_gradients,
         offload=kept.offload,
-    )
-    shared = shared_bytes(read.architecture, profile, shape)
-    ends = Boundary(stream_bytes=table[-1].input_bytes, shared_bytes=shared)
-    stages, division_assumptions = _stages(run, chain, read.architecture, profile, ends)
-    kind = kind_of_run(run, read.architecture, degrees, profile, numbers.compute)
-    with_margins, ends_from = calibrated(profile.name, kind)
-    assumptions = (
-        *assumed(run.parallelism, degrees),
-        *step_assumptions(run, degrees),
-        *type_assumptions,
-        *recipe_assumptions,
-        *tuning_assumptions,
-        *shape_assumptions,
-        *division_assumptions,
-        *_kernel_assumptions(run, profile, ends_from),
-        *schedule_assumptions(chain, run, tied),
-        *rate_assumptions,
-        *read.assumptions,
-    )
-    return ModelRun(
-        architecture=read.architecture,
-        profile=with_margins,
-        degrees=degrees,
-        shape=shape,
-        chain=chain,
-        settings=settings_of(run, read.architecture, degrees, shape),
-        kind=kind,
-        stages=stages,
-        assumptions=assumptions,
-        ignored_inputs=(*read.ignored, *unused_settings(run.training, read.architecture)),
     )
 
 
 def _stages(
-    run: TrainingRun, chain: Chain, model: Architecture, profile: KernelProfile, ends: Boundary
+    filled: _Filled, chain: Chain, stream_bytes: int
 ) -> tuple[tuple[Chain, ...], tuple[str, ...]]:
     """Divide the chain into those of the stages, with what was assumed of them."""
+    run, model, profile = filled.run, filled.model, filled.profile
+    shared = shared_bytes(model, profile, filled.shape)
+    ends = Boundary(stream_bytes=stream_bytes, shared_bytes=shared)
     divided, assumed_layers = division(run.parallelism, model.units)
     stages = segmented(stage_chains(chain, divided, profile, ends), run.training)
     return stages, (*assumed_layers, *stage_assumptions(divided, model.units, profile))

@@ -1,7 +1,7 @@
-"""Writing a tape: names made unique, sizes in rows and columns, what Python frames hold.
+"""Writing a tape: its operations, sizes in rows and columns, what Python frames hold.
 
-Knows bytes per element and how a matrix product, a view and an elementwise kernel behave under
-autograd. Knows nothing of norms, attention or families.
+Knows how a matrix product, a view and an elementwise kernel behave under autograd. Knows nothing of
+norms, attention or families; ``tape_storages`` keeps the storages and their bytes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,11 +10,12 @@ from dataclasses import replace
 
 from haversack_server.memory.adapters import adapted
 from haversack_server.memory.autocast import Autocast
-from haversack_server.memory.tape import Operation, Storage, Tape
+from haversack_server.memory.tape import Operation, Tape
+from haversack_server.memory.tape_storages import Storages
 from haversack_server.memory.tuning import Tuning
 
 
-class TapeBuilder:
+class TapeBuilder(Storages):
     """Collects operations in forward order; methods return the name of the storage they write.
 
     ``itemsize`` is the bytes of one element in the compute dtype, under autocast of one in the
@@ -29,51 +30,15 @@ class TapeBuilder:
         tuning: Tuning | None = None,
         autocast: Autocast | None = None,
     ) -> None:
+        super().__init__(itemsize, autocast)
         self.name = name
-        self.itemsize = itemsize
-        self.autocast = autocast
         self.product_bytes = autocast.product_bytes if autocast else itemsize
         self.scope = ""
         self.tuning = tuning
         self.trains = tuning is None or tuning.norms_train  # the weights of norms
-        self._storages: dict[str, Storage] = {}
         self._operations: list[Operation] = []
-        self._outer: list[str] = []
-        self._bases: dict[str, str] = {}  # a view -> the storage that it shows
-        self._widths: dict[str, int] = {}  # bytes of an element, where autocast has others
         self._weights: list[str] = []  # copies of weights in autocast's cache
         self.input = self.storage("input", input_bytes)
-
-    def storage(
-        self, name: str, size_bytes: int, gradient_bytes: int | None = None, *, width: int = 0
-    ) -> str:
-        """Declare a storage; its gradient is as large as itself unless said otherwise."""
-        unique = f"{name} #{len(self._storages)}"
-        if width and self.autocast:
-            self._widths[unique] = width
-        gradient = size_bytes if gradient_bytes is None else gradient_bytes
-        self._storages[unique] = Storage(unique, size_bytes, gradient)
-        return unique
-
-    def outer(self, name: str, size_bytes: int) -> str:
-        """Declare a storage of an earlier unit: its bytes count there, its gradient here."""
-        result = self.storage(name, 0, size_bytes)
-        self._bases[result] = result
-        self._outer.append(result)
-        return result
-
-    def size(self, name: str) -> int:
-        """Return the bytes of a storage, or of what a view shows."""
-        row = self._storages[name]
-        return row.gradient_bytes if name in self._bases else row.size_bytes
-
-    def width(self, name: str) -> int:
-        """Return the bytes of an element, as autocast's rules have it."""
-        return self._widths.get(name, self.itemsize)
-
-    def wide_size(self, name: str) -> int:
-        """Return the bytes of a storage's elements in the residual stream's type."""
-        return self.size(name) // self.width(name) * self.itemsize
 
     def widened(self, name: str) -> str:
         """Let a kernel read a storage beside wider numbers: the gradient comes back in theirs."""
@@ -88,9 +53,6 @@ class TapeBuilder:
             return name
         size = self.size(name) // self.width(name) * self.product_bytes
         return self.apply("autocast copy", [name], size, width=self.product_bytes)
-
-    def _base(self, name: str) -> str:
-        return self._bases.get(name, name)
 
     def add(
         self,
@@ -153,9 +115,6 @@ class TapeBuilder:
         sources = [self.widened(each) if width > self.width(each) else each for each in reads]
         self.add(name, sources, [result], passes_gradient=True)
         return result
-
-    def _widest(self, reads: Sequence[str]) -> int:
-        return max(map(self.width, reads), default=self.itemsize)
 
     def view(
         self, name: str, source: str, size_bytes: int, *, copies_gradient: bool, width: int = 0

@@ -32,6 +32,12 @@ class Metrics:
         self.registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         _describe_process(registry)
+        self._add_calls(registry)
+        self._add_solves(registry)
+        self._add_jobs(registry)
+
+    def _add_calls(self, registry: CollectorRegistry) -> None:
+        """What every call counts, and what admission does with it."""
         self.started = Counter(
             "grpc_server_started_total", "Calls that began.", _METHOD, registry=registry
         )
@@ -58,6 +64,9 @@ class Metrics:
             registry=registry,
         )
         self.rejected_in_flight = rejected.labels("in_flight")
+
+    def _add_solves(self, registry: CollectorRegistry) -> None:
+        """How long plans take, and which of them the CUDA device solved."""
         self.solve = Histogram(
             "haversack_solve_seconds",
             "Time of a plan in its room (tables, floor, solve, frontier), by its solver.",
@@ -78,6 +87,9 @@ class Metrics:
             "1 while solves may be given to the CUDA device, else 0.",
             registry=registry,
         )
+
+    def _add_jobs(self, registry: CollectorRegistry) -> None:
+        """Verify jobs, those that run and those that have their report."""
         self.jobs = Gauge(
             "haversack_verify_jobs",
             "Verify jobs now, by their state.",

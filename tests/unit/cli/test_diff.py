@@ -193,6 +193,17 @@ def test_a_limit_needs_its_unit(text: str) -> None:
         read_threshold(text, "fail_above")
 
 
+@pytest.mark.parametrize("limit", ["-2%", "-1GiB", "two", "1e3%"])
+def test_a_wrong_limit_is_told_both_forms(
+    client: Any, haversack_run: Run, saved: Save, limit: str
+) -> None:
+    base = saved("base.json", estimated(50))
+    done = haversack_run("diff", base, base, "--fail-above", limit)
+    assert done.code == 2
+    sentence = "is no limit of 0 or more; give a share such as 2%, or bytes such as 512MiB"
+    assert f"'{limit}' {sentence} (--fail-above)" in done.err
+
+
 def test_a_limit_is_a_share_or_bytes() -> None:
     assert read_threshold("2.5%", "") == Threshold(share=0.025)
     assert read_threshold("512MiB", "") == Threshold(bytes=512 * 2**20)

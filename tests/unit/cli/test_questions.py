@@ -260,8 +260,18 @@ def test_a_wrong_knob_is_one_sentence(
     done = haversack_run("whatif", "--model", config, "--knob", knob)
     assert done.code == 2
     assert done.err.count("\n") == 1
-    assert "what_ifs" in done.err
+    assert "(--knob)" in done.err
     assert client.asked == []
+
+
+def test_a_wrong_variation_is_named_by_the_option_that_gave_it(
+    client: Any, haversack_run: Run, config: str
+) -> None:
+    asked = ("whatif", "--model", config, "--knob")
+    unread = haversack_run(*asked, "seq=abc", "--what-if", "tp=2")
+    assert "knobs[0].seq: 'abc' is not a whole number such as 8 (--knob)" in unread.err
+    assert haversack_run(*asked, "wings=2", "--what-if", "tp=2").err.endswith("(--knob)\n")
+    assert haversack_run(*asked, "tp=2", "--what-if", "wings=2").err.endswith("(--what-if)\n")
 
 
 def test_whatif_without_a_peak_is_unknown(client: Any, haversack_run: Run, config: str) -> None:

@@ -95,6 +95,7 @@ def test_a_light_install_says_which_extra_is_missing(
     assert lines == []
 
 
+@pytest.mark.slow  # compiles every kernel: a minute and more
 def test_the_real_kernels_are_loaded_by_the_next_start(
     haversack_run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
