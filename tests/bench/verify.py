@@ -34,7 +34,7 @@ INTRO = (
     "module, operation, line and class of cause all are; what has no place in a region (early",
     "stop, the reentrant variant, a later loss) is left out. Verdicts and facets of the table were",
     "written before the first run, which disagreed in twelve cases: six cases were rewritten, four",
-    "expectations changed, and two showed a gap of Verify, since closed: this is agreement after it;",
+    "expectations changed, and two showed a gap of Verify, since closed: agreement after that;",
     "places and keys of state were taken from a run and read against the code, so those figures",
     "hold Verify to what it said then. Not measured here: the cost of the probes, the mutation",
     "test, torch 2.9, GPUs.",

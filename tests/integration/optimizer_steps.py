@@ -16,7 +16,9 @@ class NewStorages(_modes.TorchDispatchMode):  # type: ignore[misc]
     def __init__(self, known: list[Any]) -> None:
         super().__init__()
         self.peak_bytes = 0
-        self._known = {tensor.untyped_storage()._cdata for tensor in known}
+        # Held, so that no new storage gets the address of one that the step replaces.
+        self._held = [tensor.untyped_storage() for tensor in known]
+        self._known = {storage._cdata for storage in self._held}
         self._alive: dict[int, tuple[Any, int]] = {}
 
     def __torch_dispatch__(
