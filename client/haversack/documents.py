@@ -84,7 +84,8 @@ def _launch(given: object, field: str) -> Document:
     """Make a document of a command line, of Megatron-LM or with TrainingArguments."""
     text = spelling.text(given, field)
     kind = formats.told(text)
-    if kind not in (DocumentFormat.MEGATRON_ARGUMENTS, DocumentFormat.HF_TRAINING_ARGUMENTS):
+    lines = (DocumentFormat.MEGATRON_ARGUMENTS, DocumentFormat.HF_TRAINING_ARGUMENTS)
+    if kind is None or kind not in lines:
         refuse(
             "the command line has neither Megatron-LM's options nor TrainingArguments; "
             "give the settings as a file",

@@ -91,7 +91,7 @@ def njit(function: Callable[..., Any], signatures: Any = None, **options: Any) -
     config.CACHE_DIR = str(directory or "")  # a locator reads it here, once
     try:
         decorate = numba.njit(signatures, cache=directory is not None, **options)
-        compiled = decorate(function)
+        compiled: Any = decorate(function)
     finally:
         config.CACHE_DIR = before
     if directory is not None:

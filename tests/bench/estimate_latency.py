@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from statistics import median
+from typing import Any
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -29,7 +30,7 @@ SECTION = "latency"
 def latency() -> Iterator[Row]:
     """One rank, and all ranks of a PP x TP x EP job, in bare calls."""
     with served() as running, grpc.insecure_channel(running.target) as channel:
-        health = health_pb2_grpc.HealthStub(channel)
+        health: Any = health_pb2_grpc.HealthStub(channel)
         check = health_pb2.HealthCheckRequest()
         times = _times(
             {

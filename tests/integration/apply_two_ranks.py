@@ -54,7 +54,9 @@ def step(model: nn.Module) -> list[Tensor]:
     torch.manual_seed(1 + dist.get_rank())
     loss: Any = model(torch.randn(4, WIDTH)).square().mean()
     loss.backward()
-    local = [getattr(each.grad, "_local_tensor", each.grad) for each in model.parameters()]
+    local: list[Any] = [
+        getattr(each.grad, "_local_tensor", each.grad) for each in model.parameters()
+    ]
     model.zero_grad()
     return [loss.detach(), *local]
 

@@ -45,7 +45,7 @@ def _spelled(family: str, sizes: dict[str, int]) -> dict[str, Any]:
         return dict(zip(names, sizes.values(), strict=True))
     if family == "bloom":
         names = ("hidden_size", "n_layer", "n_head", "", "vocab_size")
-        made = dict(zip(names, sizes.values(), strict=True))
+        made: dict[str, Any] = dict(zip(names, sizes.values(), strict=True))
         del made[""]
         return made
     if family == "opt":

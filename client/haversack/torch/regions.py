@@ -120,7 +120,8 @@ class _Nested(contextlib.AbstractContextManager[None]):
 
 def _is_inside_checkpoint() -> bool:
     # PyTorch has no question for this: a checkpoint that is open has its hooks on top.
-    hooks: Any = torch._C._autograd._top_saved_tensors_default_hooks(False)
+    core: Any = torch._C
+    hooks = core._autograd._top_saved_tensors_default_hooks(False)
     return bool(hooks) and hooks[0].__module__ == "torch.utils.checkpoint"
 
 

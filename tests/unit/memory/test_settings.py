@@ -1,6 +1,7 @@
 """A run in settings, and the kind that its interval is chosen by."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -27,7 +28,7 @@ LORA = Finetuning(rank=4, targets=("query", "value"))
 
 
 def run(
-    config: dict[str, object] = LLAMA,
+    config: Mapping[str, object] = LLAMA,
     training: Training = PLAIN,
     parallelism: Parallelism = Parallelism(),
 ) -> Run:

@@ -54,6 +54,7 @@ def test_the_predicted_peak_is_estimate_s(name: str) -> None:
     assert saved.peak is not None
     most = saved.peak.allocated.expected_bytes
     floor = plan(PlanRequest(training=TRAINING, budget=_allocated(0), **run)).floor_bytes
+    assert floor is not None
     asked = PlanRequest(
         training=TRAINING, budget=_allocated((floor + most) // 2), fit_expected=True, **run
     )
@@ -63,6 +64,7 @@ def test_the_predicted_peak_is_estimate_s(name: str) -> None:
     same = estimate(EstimateRequest(training=replace(TRAINING, actions=answer.actions), **run))
     assert same.peak is not None
     assert same.peak.allocated.expected_bytes == answer.predicted_peak_bytes
+    assert answer.predicted_peak_bytes is not None
     assert answer.predicted_peak_bytes <= (floor + most) // 2
 
 

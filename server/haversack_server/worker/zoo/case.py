@@ -4,6 +4,7 @@ A case is a factory under a name such as ``rng-numpy-mask``. What it is expected
 said here but in ``haversack_server.verify.cases``.
 """
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -68,7 +69,7 @@ def region(
             model = around(function, **settings)
             for name, part in parts().items():
                 setattr(model, name, part)
-            callback = (lambda: after(model)) if after else None
+            callback = functools.partial(after, model) if after else None
             return workload(model, loss=loss, between_forward_and_backward=callback)
 
         factory.__name__, factory.__doc__ = function.__name__, function.__doc__
