@@ -8,7 +8,7 @@ A noun's type hints say how each of its fields travels:
 
 Every noun class is compiled once, to one closure per field and direction; a column of integers
 moves as a whole. Knows which noun is which top-level message, and no field by name: whether names
-and types agree is for ``tests/unit/test_wire.py`` to prove.
+and types agree is for ``tests/unit/test_wire_names.py`` to prove.
 """
 
 import dataclasses

@@ -6,7 +6,7 @@ best[c] is the largest gain of a subset whose sizes sum to at most c:
 
 Time: a cell per candidate and capacity, less what reductions (``dense_items``) and windows
 (``dense_rows``) spare; 15 Gcell/s in int32 and 7 in int64 (``dense_sweep``). Memory: for all
-capacities a bit per cell swept and one row; for one, two rows and either all bits or 1 MiB of them.
+capacities a bit per cell swept and one row; for one, two rows and either all bits or 1 MB of them.
 The recurrence is Bellman's (1957), halving for memory Hirschberg's (1975).
 
 Knows nothing of names, bytes or budgets. Arrays are the caller's and are left alone.
@@ -108,7 +108,7 @@ def solve_one(
 ) -> Chosen:
     """Choose the subset of largest gain whose sizes sum to at most ``capacity``.
 
-    As ``solve_all``, in less time. ``memory="hirschberg"`` keeps at most 1 MiB of bits beside the
+    As ``solve_all``, in less time. ``memory="hirschberg"`` keeps at most 1 MB of bits beside the
     two rows and takes up to twice as long; ``progress[1]`` then grows as rows turn out to be needed
     again. Both modes reach the same gain, if not always by the same subset.
     """

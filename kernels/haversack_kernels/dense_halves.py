@@ -1,4 +1,4 @@
-"""One capacity by the dense DP, in as much memory as there is: all decisions, or 1 MiB of them.
+"""One capacity by the dense DP, in as much memory as there is: all decisions, or 1 MB of them.
 
 The chunks are dealt in turn to two halves, and each half gets a row of its own, smallest first. The
 capacity is shared out where the two rows add up to most, and each half is traced back from its
@@ -8,7 +8,7 @@ nothing is left.
 
 Each half needs few cells: below, both rows have hardly begun to reach; above, only cells from which
 the rest can fill the capacity count. With a capacity of half of all sizes that is a third of the
-table. Each level of halving costs half of the one before, so 1 MiB takes less than twice the time.
+table. Each level of halving costs half of the one before, so 1 MB takes less than twice the time.
 """
 
 from typing import NamedTuple
@@ -35,8 +35,8 @@ from haversack_kernels.dense_rows import (
 from haversack_kernels.dense_sweep import Cells, Rows, UInt64
 from haversack_kernels.dense_trace import join, trace
 
-LEAF_WORDS = (1 << 20) // 8 - SCRATCH_WORDS
-"""Words of decisions that are kept where memory is to be spared: 1 MiB with the scratch."""
+LEAF_WORDS = 1_000_000 // 8 - SCRATCH_WORDS
+"""Words of decisions that are kept where memory is to be spared: 1 MB with the scratch."""
 
 
 class _Table(NamedTuple):

@@ -37,7 +37,7 @@ def need_for_one(items: Items) -> Need:
 
 
 def need_for_one_sparing(items: Items) -> Need:
-    """Return what one capacity takes at least: two rows and 1 MiB."""
+    """Return what one capacity takes at least: two rows and 1 MB."""
     count = min(need_for_one(items).words, LEAF_WORDS)
     return Need(count, 2 * row_bytes(items.capacity, cell_type(items.gain)) + bits_bytes(count))
 

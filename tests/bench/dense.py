@@ -1,13 +1,11 @@
 """The dense knapsack DP against the machine's limits, its peers and itself.
 
-    python -m tests.bench.dense [--json] [--only limit peers wave memory halving curve]
+    python -m tests.bench.dense [--json] [--only SECTION ...] [--write PAGE]
 
 Every ratio is of one interleaved run in thread CPU time; lost ones are printed too. Absolute
 figures depend on the machine and on who shares it.
 """
 
-import argparse
-import json
 import tracemalloc
 from collections.abc import Callable, Iterator
 from unittest.mock import patch
@@ -18,7 +16,8 @@ from tests.bench.dense_limits import INT32, INT64, Halves, RawSweep, Shifts, add
 from tests.bench.dense_peers import or_tools, torch_dp
 from tests.bench.instances import Instance, make
 from tests.bench.paired import race
-from tests.bench.table import Row, at_least, at_most, shown
+from tests.bench.report import as_markdown, figures, options, told
+from tests.bench.table import Row, at_least, at_most
 
 from haversack_kernels import arena, dense, dense_rows
 from haversack_kernels.dense_items import reduced
@@ -151,8 +150,8 @@ def memory() -> Iterator[Row]:
     peak = _peak_bytes(lambda: dense.solve_one(sizes, gains, capacity, memory="hirschberg"))
     yield Row("memory", f"{what}: halving, with columns and mask", peak / 1e6, "MB")
     lent = need_for_one_sparing(reduced(sizes, gains, capacity, 1)).size_bytes
-    beside = (lent - 2 * dense_rows.row_bytes(capacity, INT32)) / (1 << 20)
-    yield at_most("memory", "halving, lent beside two rows", beside, 1, "MiB")
+    beside = (lent - 2 * dense_rows.row_bytes(capacity, INT32)) / 1e6
+    yield at_most("memory", "halving, lent beside two rows", beside, 1, "MB")
 
 
 def _peak_bytes(solve: Callable[[], object]) -> int:
@@ -166,7 +165,7 @@ def _peak_bytes(solve: Callable[[], object]) -> int:
 
 
 def halving() -> Iterator[Row]:
-    """Hold 1 MiB of decisions against all of them."""
+    """Hold 1 MB of decisions against all of them."""
     for n, capacity in ((200, 100_000), (1000, 100_000), (5000, 100_000), (500, 1_000_000)):
         yield from _halving(make("uncorrelated", n, capacity), "int32")
         yield from _halving(make("uncorrelated", n, capacity), "int64")
@@ -183,7 +182,7 @@ def _halving(instance: Instance, cells: str) -> Iterator[Row]:
     )
     what = f"{sizes.size} x {capacity} {cells}"
     yield Row("halving", f"{what}: all bits", times.ms("all bits"), "ms")
-    yield at_most("halving", f"{what}: 1 MiB", times.ratio("halving", "all bits"), 1.8)
+    yield at_most("halving", f"{what}: 1 MB", times.ratio("halving", "all bits"), 1.8)
 
 
 def curve() -> Iterator[Row]:
@@ -219,26 +218,16 @@ SECTIONS: dict[str, Callable[[], Iterator[Row]]] = {
 }
 
 
-def figures(sections: list[str]) -> Iterator[Row]:
-    """Measure the sections one after the other."""
-    dense.warm_up()
-    for section in sections:
-        yield from SECTIONS[section]()
-
-
 def main() -> None:
     """Print the machine and every figure, as a table or as one JSON object."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead")
-    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=list(SECTIONS))
-    asked = parser.parse_args()
+    asked = options(__doc__, SECTIONS).parse_args()
     described = machine.describe()
-    if asked.json:
-        rows = [row._asdict() for row in figures(asked.only)]
-        print(json.dumps({"machine": described, "figures": rows}, indent=2))
-    else:
-        print(machine.heading(described))
-        shown(figures(asked.only))
+    dense.warm_up()
+    rows = told(described, figures(SECTIONS, asked.only), as_json=asked.json)
+    if asked.write:
+        asked.write.write_text(
+            as_markdown("Dense kernels: figures of one run", (), described, rows)
+        )
 
 
 if __name__ == "__main__":

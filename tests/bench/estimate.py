@@ -7,10 +7,7 @@
 nothing else: the run that judges them is another. Misses are printed like everything else.
 """
 
-import argparse
-import json
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from tests.bench import (
     estimate_adapters,
@@ -25,8 +22,8 @@ from tests.bench import (
     estimate_users,
     machine,
 )
-from tests.bench.report import as_markdown
-from tests.bench.table import Row, shown
+from tests.bench.report import as_markdown, figures, options, told
+from tests.bench.table import Row
 
 SECTIONS: dict[str, Callable[[], Iterator[Row]]] = {
     "zero": estimate_formulas.zero_table,
@@ -58,31 +55,16 @@ INTRO = (
 )
 
 
-def figures(sections: list[str]) -> Iterator[Row]:
-    """Go through the sections one after the other."""
-    for section in sections:
-        yield from SECTIONS[section]()
-
-
 def main() -> None:
     """Print the machine and every figure, as a table or as one JSON object."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead")
-    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=list(SECTIONS))
-    parser.add_argument("--write", type=Path, help="also write the run as a page")
+    parser = options(__doc__, SECTIONS)
     parser.add_argument("--fit", action="store_true", help="write package data; print nothing")
     asked = parser.parse_args()
     if asked.fit:
         estimate_bounds.write()
         return
     described = machine.describe()
-    if asked.json:
-        rows = list(figures(asked.only))
-        report = {"machine": described, "figures": [row._asdict() for row in rows]}
-        print(json.dumps(report, indent=2))
-    else:
-        print(machine.heading(described))
-        rows = shown(figures(asked.only))
+    rows = told(described, figures(SECTIONS, asked.only), as_json=asked.json)
     if asked.write:
         title = "Estimate: figures of one run"
         asked.write.write_text(as_markdown(title, INTRO, described, rows))

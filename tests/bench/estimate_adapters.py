@@ -2,7 +2,8 @@
 
 Models are described by their public sizes, adapters as litgpt's configuration files have them
 (``config_hub/finetune/MODEL/lora.yaml``: dropout 0.05; the resource tables use the defaults: rank 8
-on queries and values). Rows of models or lengths that are not stated are printed, not answered.
+on queries and values). Rows of models, lengths or recipes that are not described here are printed,
+not answered; two of torchtune's are in the section of offload.
 """
 
 import json
@@ -99,7 +100,7 @@ def adapters() -> Iterator[Row]:
     yield from _order(found)
     for row in _rows():
         if not _can_be_asked(row):
-            why = row.get("doubtful", "its model or length is not in the table")[:50]
+            why = row.get("doubtful", "its recipe or length is not described here")[:50]
             what = f"{row['id']}: not asked ({why})"
             yield Row(SECTION, what, row["value_bytes"] / GIB, "GiB")
 

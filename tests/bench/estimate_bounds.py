@@ -42,13 +42,15 @@ class Score(NamedTuple):
     """One row: its case, and how far it lies below and above what is expected, as shares.
 
     ``reach`` is how far the answer goes above what is expected before any margin, since the request
-    leaves something open, such as the load of experts; in times of the expected bytes.
+    leaves something open, such as the load of experts; in times of the expected bytes. ``ranks``
+    is how many there were.
     """
 
     case: str
     below: float
     above: float
     reach: float
+    ranks: int
 
     def slack(self, end: float) -> float:
         """Tell how far an upper end lies above the measured bytes; negative where it fails."""
@@ -71,7 +73,9 @@ def scores() -> dict[tuple[str, str], list[Score]]:
         run = described(answered.request)
         expected, reach = _without_margin(answered, run)
         size = measured_bytes(answered)
-        row = Score(answered.case, 1 - size / expected, size / expected - 1, reach)
+        row = Score(
+            answered.case, 1 - size / expected, size / expected - 1, reach, _ranks(answered, run)
+        )
         found.setdefault((run.profile.name, run.kind), []).append(row)
     return found
 
@@ -79,6 +83,13 @@ def scores() -> dict[tuple[str, str], list[Score]]:
 def described(request: EstimateRequest) -> ModelRun:
     """Read a request as an answer does."""
     return model_run(settle(request).run)
+
+
+def _ranks(answered: Answered, run: ModelRun) -> int:
+    """Give the ranks that the run really had: all that this project measured had one."""
+    if "config" in answered.row:
+        return 1
+    return run.degrees.world_size
 
 
 @cache
@@ -221,6 +232,7 @@ def _spread(profile: str, kind: str, rows: Sequence[Score], date: str) -> dict[s
         "profile": profile,
         "kind": kind,
         "own_cases": len({row.case for row in own}),
+        "most_ranks": max(row.ranks for row in own),
         "low_permille": -int(-1000 * ends.low // 1),
         "high_permille": -int(-1000 * ends.high // 1),
         "cases": len({row.case for row in rows}),

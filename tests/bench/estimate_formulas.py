@@ -19,6 +19,7 @@ from tests.unit.memory.test_golden_blocks import (
     BYTES,
     architecture,
     measured_profile,
+    paper_option,
     saved_bytes,
 )
 
@@ -26,8 +27,7 @@ from haversack.estimate import EstimateRequest
 from haversack.parallelism import Parallelism, Sharding
 from haversack.run import Optimizer, Precision, Training
 from haversack_server.estimate.answer import estimate
-from haversack_server.memory import kernel_profile
-from haversack_server.memory.attention import CORE, AttentionKind
+from haversack_server.memory.attention import AttentionKind
 from haversack_server.memory.blocks import Shape
 from haversack_server.memory.hf_config import read_hf_config
 from haversack_server.memory.hf_families import FAMILIES
@@ -35,7 +35,6 @@ from haversack_server.memory.layers import layer_tape
 from haversack_server.memory.optimizers.state import moments_of
 from haversack_server.memory.optimizers.tensors import Updated
 from haversack_server.memory.recipe import recipe
-from haversack_server.memory.tape import measure
 
 STAGES = {1: Sharding.ZERO_1, 2: Sharding.ZERO_2, 3: Sharding.ZERO_3}
 CONFIGURATIONS = 7  # of each of the 34 families: 238
@@ -55,22 +54,8 @@ def zero_table() -> Iterator[Row]:
 
 def paper_activations() -> Iterator[Row]:
     """The activation-recomputation paper's bytes of a layer, to the byte."""
-    profile = kernel_profile.load("paper-2205.05198")
     for row in rows("formula_activations.json", GOLDEN):
-        sizes, degrees = row["model"], row["parallelism"]
-        shape = Shape(
-            microbatch=sizes["microbatch"],
-            seq=sizes["seq"],
-            attention=AttentionKind.EAGER,
-            tp=degrees["tp"],
-            sequence_parallel=degrees["sp"],
-        )
-        option = measure(
-            layer_tape(architecture(sizes, "gpt2", 0.1), profile, shape),
-            save=row["ac"] != "full",
-            recompute_scope=CORE if row["ac"] == "selective" else "",
-        )
-        off = abs(option.retained_bytes - row["value_bytes"])
+        off = abs(paper_option(row).retained_bytes - row["value_bytes"])
         yield Row("formulas", row["id"], off, "bytes", "= 0", off == 0)
 
 

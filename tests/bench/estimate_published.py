@@ -4,13 +4,12 @@ Rows name models and settings in words; here they become requests. What a row le
 open in the request too.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
 from tests.bench.estimate_measured import measured
-from tests.bench.estimate_rows import Answered, answer, megatron, peak, rows
+from tests.bench.estimate_rows import Answered, answer, llama, megatron, peak, rows
 from tests.bench.table import Row, at_most
 
 from haversack.estimate import EstimateRequest
@@ -18,8 +17,6 @@ from haversack.parallelism import Parallelism, PipelineSchedule, Sharding
 from haversack.questions import EstimateQuestion
 from haversack.run import (
     Attention,
-    Document,
-    DocumentFormat,
     Optimizer,
     Precision,
     Recompute,
@@ -67,7 +64,7 @@ def _titan(row: Mapping[str, Any]) -> EstimateRequest:
     schedule = degrees.get("schedule")
     microbatch = model["microbatch"]
     return EstimateRequest(
-        documents=(_llama(model),),
+        documents=(llama(model),),
         training=Training(
             # torchtitan splits the local batch into as many microbatches as there are stages.
             microbatch=microbatch // pp,
@@ -95,20 +92,6 @@ def _titan(row: Mapping[str, Any]) -> EstimateRequest:
         questions=(EstimateQuestion.BRIEF,),
         kernel_profile="compile" if "compile" in row["notes"] else "torchtitan-eager",
     )
-
-
-def _llama(model: Mapping[str, Any]) -> Document:
-    config = {
-        "model_type": "llama",
-        "hidden_size": model["hidden"],
-        "num_hidden_layers": model["layers"],
-        "num_attention_heads": model["heads"],
-        "num_key_value_heads": model["kv_heads"],
-        "intermediate_size": model["ffn"],
-        "vocab_size": model["vocab"],
-        "tie_word_embeddings": model["tied"],
-    }
-    return Document(format=DocumentFormat.HF_CONFIG, text=json.dumps(config))
 
 
 def negative() -> Iterator[Row]:

@@ -101,6 +101,21 @@ def _device(row_id: str) -> str:
     return DEVICES[found.group()] if found else ""
 
 
+def llama(model: Mapping[str, Any]) -> Document:
+    """Write the sizes of a row's model as a file of transformers."""
+    config = {
+        "model_type": "llama",
+        "hidden_size": model["hidden"],
+        "num_hidden_layers": model["layers"],
+        "num_attention_heads": model["heads"],
+        "num_key_value_heads": model["kv_heads"],
+        "intermediate_size": model["ffn"],
+        "vocab_size": model["vocab"],
+        "tie_word_embeddings": model["tied"],
+    }
+    return Document(format=DocumentFormat.HF_CONFIG, text=json.dumps(config))
+
+
 def steady(answered: Answered) -> Error:
     """Compare what stays between steps, on the last rank."""
     assert answered.estimate is not None

@@ -6,12 +6,9 @@ Ratios are medians over interleaved rounds in thread CPU time; lost ones are pri
 figures depend on the machine and on who shares it.
 """
 
-import argparse
-import json
 import os
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from tests.bench import (
     dense,
@@ -21,8 +18,8 @@ from tests.bench import (
     machine,
     segments,
 )
-from tests.bench.report import as_markdown
-from tests.bench.table import Row, shown
+from tests.bench.report import as_markdown, figures, options, told
+from tests.bench.table import Row
 
 from haversack_kernels.warmup import warm_up
 
@@ -50,28 +47,12 @@ INTRO = (
 )
 
 
-def figures(sections: list[str]) -> Iterator[Row]:
-    """Measure the sections one after the other."""
-    warm_up()
-    for section in sections:
-        yield from SECTIONS[section]()
-
-
 def main() -> None:
     """Print the machine and every figure, as a table or as one JSON object."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead")
-    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=list(SECTIONS))
-    parser.add_argument("--write", type=Path, help="also write the run as a page")
-    asked = parser.parse_args()
+    asked = options(__doc__, SECTIONS).parse_args()
     described, started = machine.describe(), time.perf_counter()
-    if asked.json:
-        rows = list(figures(asked.only))
-        report = {"machine": described, "figures": [row._asdict() for row in rows]}
-        print(json.dumps(report, indent=2))
-    else:
-        print(machine.heading(described))
-        rows = shown(figures(asked.only))
+    warm_up()
+    rows = told(described, figures(SECTIONS, asked.only), as_json=asked.json)
     if asked.write:
         described["load at the end"] = f"{os.getloadavg()[0]:.1f}"
         described["seconds in all"] = f"{time.perf_counter() - started:.0f}"

@@ -1,10 +1,46 @@
-"""A run of a benchmark as a committed page: the machine, what was missed, a table per section."""
+"""A run of a benchmark: its options, what it prints, and the committed page.
 
-from collections.abc import Mapping, Sequence
+The page has the machine, what was missed, and a table per section.
+"""
+
+import argparse
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
+from pathlib import Path
 
-from tests.bench.table import Row
+from tests.bench import machine
+from tests.bench.table import Row, shown
+
+Sections = Mapping[str, Callable[[], Iterator[Row]]]
+
+
+def options(about: str | None, sections: Sections | None = None) -> argparse.ArgumentParser:
+    """Return what every benchmark understands: a page to write; of ``sections``, which and how."""
+    parser = argparse.ArgumentParser(description=about)
+    if sections is not None:
+        parser.add_argument("--json", action="store_true", help="print one JSON object instead")
+        parser.add_argument("--only", nargs="+", choices=sections, default=list(sections))
+    parser.add_argument("--write", type=Path, help="also write the run as a page")
+    return parser
+
+
+def figures(sections: Sections, names: Iterable[str]) -> Iterator[Row]:
+    """Go through the sections one after the other."""
+    for name in names:
+        yield from sections[name]()
+
+
+def told(described: dict[str, str], rows: Iterable[Row], *, as_json: bool) -> list[Row]:
+    """Print the machine and every figure, as a table or as one JSON object; return the figures."""
+    if not as_json:
+        print(machine.heading(described))
+        return shown(rows)
+    collected = list(rows)
+    report = {"machine": described, "figures": [row._asdict() for row in collected]}
+    print(json.dumps(report, indent=2))
+    return collected
 
 
 def as_markdown(

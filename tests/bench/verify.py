@@ -6,14 +6,13 @@ Every small case runs as a job and is held against the table of the package; the
 transformers follow, in float32 and in bfloat16. Misses are named before the figures.
 """
 
-import argparse
 import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.bench import machine
-from tests.bench.report import as_markdown
+from tests.bench.report import as_markdown, options
 from tests.bench.table import Row, at_least, at_most, shown
 
 from haversack.run import WorkloadReference
@@ -169,10 +168,9 @@ def _name_misses(checked: Sequence[Checked]) -> None:
 
 def main() -> None:
     """Print the machine and every figure."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = options(__doc__)
     parser.add_argument("--without-library", action="store_true", help="small cases only")
     parser.add_argument("--only", default="", help="text that the names of the workloads have")
-    parser.add_argument("--write", type=Path, help="also write the run as a page")
     asked = parser.parse_args()
     described = machine.describe() | {"table": f"of torch {table()['torch']}"}
     print(machine.heading(described))

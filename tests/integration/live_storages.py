@@ -30,8 +30,10 @@ class LiveStorages(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.live_bytes = 0
         self.peak_bytes = 0
+        # Held, so that no new storage gets the address of a known one.
+        self._known = [*known, *(parameters := list(parameters))]
         self._left_out = {key_of(row) for row in parameters}
-        self._seen = {row.untyped_storage()._cdata for row in (*known, *parameters)}
+        self._seen = {row.untyped_storage()._cdata for row in self._known}
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None

@@ -4,7 +4,6 @@ Saved bytes are equal to the byte, the copies of weights included; peaks are nev
 measured ones.
 """
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +25,7 @@ from haversack_server.memory.layers import layer_tape  # noqa: E402
 from haversack_server.memory.options import BlockOptions, option_table  # noqa: E402
 from haversack_server.memory.tape import Tape, measure, saved_storages  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
 PROFILE = kernel_profile.load("hf-cpu")
 TINY = ("llama", "llama with biases", "mistral", "qwen2", "qwen3", "gpt2", "gpt2 with dropout")
 OTHERS = (
@@ -53,15 +53,6 @@ FORWARD_SLACK = 1.2  # of a layer under recompute, whose forward is far below it
 SLACK = 1.06
 WHOLE_SLACK = {"bert": 1.15}  # of a head on tiny layers
 SCALARS = 8  # the loss and its gradient, alive through the whole backward
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    yield
-    torch.set_num_threads(threads)
 
 
 def autocast() -> Any:

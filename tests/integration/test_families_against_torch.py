@@ -1,10 +1,9 @@
 """Tapes of every family's layers against its real layers, called as the whole model calls them.
 
-Saved bytes are equal to the byte. Peaks are never below the measured ones; how much they are above
-is printed where it is more than SLACK, which transients in forward alone reach.
+Saved bytes are equal to the byte. Peaks are never below the measured ones, and at most SLACK above,
+or what a family's kernels account for.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -24,6 +23,7 @@ from haversack_server.memory.blocks import Shape  # noqa: E402
 from haversack_server.memory.layers import layer_tape  # noqa: E402
 from haversack_server.memory.tape import OptionRow, measure, saved_storages  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
 PROFILE = kernel_profile.load("hf-cpu")
 CASES = [
     (name, attention) for name in real_layers.CONFIGS for attention in real_layers.attentions(name)
@@ -34,19 +34,13 @@ RUNS = [
     pytest.param(torch.bfloat16, 1, id="bf16, one sequence", marks=pytest.mark.slow),
     pytest.param(torch.float32, 2, id="fp32, two sequences", marks=pytest.mark.slow),
 ]
+SLACK = 1.06  # how much higher than the measured peak a tape's may be
 # T5: backward adds gradients that a later layer has begun, which one layer alone has not. Falcon:
 # kernels of one key head for many, which SDPA runs apart and frees a little earlier.
-SLACK = {"t5": 1.25, "falcon": 1.25}
-FORWARD_SLACK = 1.5  # of a layer under recompute, whose forward is far below its backward
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    yield
-    torch.set_num_threads(threads)
+BACKWARD_SLACK = {"t5": 1.25, "falcon": 1.25}
+FORWARD_SLACK = {"t5": 1.28, "falcon": 1.26}
+# Under recompute a layer keeps next to nothing, and its forward is far below its backward.
+RECOMPUTED_FORWARD_SLACK = {"falcon": 1.5, "llama4_text": 1.4, "t5": 1.3, "opt": 1.2}
 
 
 def shape(model: Architecture, attention: str, dtype: Any, microbatch: int) -> Shape:
@@ -92,14 +86,16 @@ def measured(call: real_layers.Call, *, recompute: bool) -> tuple[int, int, int]
         return retained, forward_peak, storages.peak_bytes
 
 
-def check_row(row: OptionRow, figures: tuple[int, int, int], slack: float) -> None:
+def check_row(
+    row: OptionRow, figures: tuple[int, int, int], forward_slack: float, backward_slack: float
+) -> None:
     retained, forward_peak, backward_peak = figures
     # What has the shape of a parameter is left out where it is measured: 1 + weight, in fp32.
     assert retained <= row.retained_bytes <= 1.02 * retained
-    assert forward_peak <= row.forward_peak_bytes <= FORWARD_SLACK * forward_peak
+    assert forward_peak <= row.forward_peak_bytes <= forward_slack * forward_peak
     # A few small tensors of GPT-OSS's routing, 0.4 %, are not on its tape.
     assert backward_peak <= 1.005 * row.backward_peak_bytes
-    assert row.backward_peak_bytes <= slack * backward_peak
+    assert row.backward_peak_bytes <= backward_slack * backward_peak
 
 
 @pytest.mark.parametrize("recompute", [False, True], ids=["save", "recompute"])
@@ -112,4 +108,11 @@ def test_no_layer_peaks_above_its_tape(
     for call, model in zip(calls, real_layers.variants(name), strict=True):
         tape = layer_tape(model, PROFILE, shape(model, attention, dtype, microbatch))
         row = measure(tape, save=not recompute)
-        check_row(row, measured(call, recompute=recompute), SLACK.get(model.family, 1.07))
+        figures = measured(call, recompute=recompute)
+        forward = RECOMPUTED_FORWARD_SLACK if recompute else FORWARD_SLACK
+        check_row(
+            row,
+            figures,
+            forward_slack=forward.get(model.family, SLACK),
+            backward_slack=BACKWARD_SLACK.get(model.family, SLACK),
+        )

@@ -16,6 +16,7 @@ from haversack.plan import Plan
 from haversack.torch import Workload, apply, profile
 
 ROWS, WIDTH = 32, 16
+MOST = 1.3  # a profile adds up peaks of parts that so small a net does not have at once
 
 
 def layer(draw: random.Random) -> nn.Module:
@@ -77,6 +78,7 @@ def test_an_executed_peak_is_never_above_what_the_profile_says(seed: int) -> Non
         model: Any = workload.model
         with apply(model, Plan(actions=actions(found, chosen))):
             executed = execute(workload)
-        assert executed.peak_bytes <= peak_by_hand(found, chosen)
+        predicted = peak_by_hand(found, chosen)
+        assert executed.peak_bytes <= predicted <= MOST * executed.peak_bytes
         assert torch.equal(executed.loss, plain.loss)
         assert all(map(torch.equal, executed.gradients, plain.gradients))

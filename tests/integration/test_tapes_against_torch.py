@@ -5,7 +5,6 @@ Saved bytes are equal to the byte; peaks are never below the measured ones, and 
 checkpoint frees an operand of the last product a little earlier than the tape.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +26,7 @@ from haversack_server.memory.layers import layer_tape  # noqa: E402
 from haversack_server.memory.options import BlockOptions, option_table  # noqa: E402
 from haversack_server.memory.tape import measure, saved_storages  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
 PROFILE = kernel_profile.load("hf-cpu")
 HIDDEN = 64
 SCALARS = 8  # the loss and its gradient, alive through the whole backward
@@ -41,15 +41,6 @@ DTYPES = [torch.bfloat16, torch.float32]
 
 def slack(name: str, recompute: bool) -> float:
     return 1.04 if name == "mixtral" and recompute else 1.01
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    yield
-    torch.set_num_threads(threads)
 
 
 @dataclass(frozen=True)

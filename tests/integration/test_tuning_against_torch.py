@@ -4,7 +4,6 @@ The adapter is written here as PEFT writes its own: the frozen product, plus the
 two small ones over the input, which dropout may thin and which is cast to the adapter's type.
 """
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -31,6 +30,7 @@ from haversack_server.memory.tape import measure, saved_storages  # noqa: E402
 from haversack_server.memory.tuning import Stored, Tuning, stored_bytes  # noqa: E402
 from haversack_server.memory.weights import tuned  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
 PROFILE = replace(kernel_profile.load("hf-cpu"), dropout_mask_bytes=None)
 RANK = 6
 EVERYWHERE = frozenset({"query", "key", "value", "output", "gate", "up", "down"})
@@ -69,15 +69,6 @@ class Adapted(nn.Module):
         wide = x.to(self.lora_A.weight.dtype)
         result = result + self.lora_B(self.lora_A(wide)) * self.scaling
         return result.to(x.dtype)
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    yield
-    torch.set_num_threads(threads)
 
 
 def in_type(tuning: Tuning, dtype: Any) -> Tuning:

@@ -4,8 +4,6 @@ The chain's peaks are never below the measured ones. They are above where a bloc
 and the next block's first are not alive together, and where masks are counted to the end.
 """
 
-from collections.abc import Iterator
-
 import pytest
 
 torch = pytest.importorskip("torch", reason="the real models need torch")
@@ -19,18 +17,10 @@ from haversack_server.memory.attention import AttentionKind  # noqa: E402
 from haversack_server.memory.blocks import Shape  # noqa: E402
 from haversack_server.memory.options import option_table  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
 PROFILE = kernel_profile.load("hf-cpu")
 SCALARS = 8  # the loss and its gradient, alive through the whole backward
 MICROBATCH = 2
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ class FakeStep:
         storages: Any = Storages(record, self._watch.heard)
         with mode, storages:
             output = self._model(*args, **kwargs)
-            loss = loss_of(workload, output)
+            loss = loss_of(workload, output).tensor
             if workload.between_forward_and_backward is not None:
                 workload.between_forward_and_backward()
             record.in_backward = True

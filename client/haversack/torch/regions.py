@@ -16,8 +16,8 @@ from torch.utils.checkpoint import checkpoint
 from haversack.errors import InvalidRequestError, NotSupportedError
 from haversack.torch.replay import ContextFn
 
-# A block's own arguments of these names would be taken for settings of the checkpoint.
-_SETTINGS = frozenset(
+# What checkpoint takes for its own settings, also where a block's arguments have these names.
+SETTINGS = frozenset(
     (
         "use_reentrant",
         "context_fn",
@@ -62,7 +62,7 @@ class Region:
             return self.forward(*args, **kwargs)
         self._refuse(kwargs)
         function = self.forward
-        if not _SETTINGS.isdisjoint(kwargs):
+        if not SETTINGS.isdisjoint(kwargs):
             function, kwargs = functools.partial(function, **kwargs), {}
         return checkpoint(function, *args, **self._settings, **kwargs)
 

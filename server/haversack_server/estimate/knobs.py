@@ -51,7 +51,7 @@ def knobs(request: EstimateRequest, *, has_experts: bool) -> Iterator[WhatIf]:
         try:
             changed = varied(request, what_if)
         except InvalidRequestError:
-            continue
+            continue  # the two settings do not go together, such as a stage without sharding
         if changed.training != request.training or changed.parallelism != request.parallelism:
             yield what_if
 

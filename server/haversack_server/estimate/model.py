@@ -3,6 +3,7 @@
 from haversack.basis import Basis
 from haversack.estimate import Estimate, EstimateRequest, Term, TermCategory
 from haversack.questions import EstimateQuestion
+from haversack.run import Occasion, Training
 from haversack_server.estimate.asked import asked
 from haversack_server.estimate.described import described
 from haversack_server.estimate.host import host_memory
@@ -20,7 +21,7 @@ from haversack_server.memory.stopping import Stop
 from haversack_server.memory.version import MODEL_VERSION
 
 NOT_MODELLED = (
-    "initialisation from a full copy of the model, evaluation, saving and loading",
+    "initialisation from a full copy of the model",
     "fragmentation of the allocator beyond the reserved factor: 1.37 times the allocated bytes "
     "have been reported (pytorch issue 147179)",
     "communicators beyond one per axis in use, and their growth with the number of ranks",
@@ -62,11 +63,18 @@ def estimate_model(request: EstimateRequest, stop: Stop) -> Estimate:
         evidence=() if brief else nearest(run.profile.name, run.settings),
         assumptions=run.assumptions,
         ignored_inputs=run.ignored_inputs,
-        not_modelled=NOT_MODELLED,
+        not_modelled=(*NOT_MODELLED, *_left_out(request.training)),
         model_version=MODEL_VERSION,
         basis=Basis.ANALYTIC,
     )
     return answered(answer, request, RunPeak(run, peak), stop)
+
+
+def _left_out(training: Training) -> tuple[str, ...]:
+    """Name the occasions that were not asked for: an answer has moments of the others alone."""
+    every = (each for each in Occasion if each is not Occasion.UNSPECIFIED)
+    left = [each.name.lower() for each in every if each not in training.occasions]
+    return (f"not asked for in training.occasions: {', '.join(left)}",) if left else ()
 
 
 def _outside_terms(run: ModelRun) -> tuple[Term, ...]:

@@ -10,7 +10,8 @@ from haversack.estimate import Peak
 from haversack.questions import OomCause, OomCauseKind, OutOfMemory
 from haversack.units import GIB, MIB, format_bytes
 
-# What the driver keeps for itself belongs to no process, and grows with the device.
+# What the driver keeps for itself belongs to no process, and grows with the device. A named
+# allowance, not measured: what is smaller is not called another process.
 DRIVER_BYTES = GIB
 MUCH_SMALLER = 0.05  # of the device: past a marketed size for a usable one
 EXPANDABLE = (

@@ -84,11 +84,6 @@ class TraceFound:
     failure: str = ""
 
 
-def asks_for_trace(request: EstimateRequest) -> bool:
-    """Whether the request asks for one."""
-    return EstimateQuestion.TRACE in request.questions
-
-
 def trace_order(request: EstimateRequest) -> TraceOrder:
     """Say what a worker is to run; raises what says why it cannot."""
     degrees = resolve(request.parallelism)

@@ -118,7 +118,7 @@ def model_run(run: TrainingRun, *, chosen_only: bool = False) -> ModelRun:
     chain = _chain(filled, table, rates)
     stages, division_assumptions = _stages(filled, chain, table[-1].input_bytes)
     kind = kind_of_run(run, model, degrees, filled.profile, filled.numbers.compute)
-    with_margins, ends_from = calibrated(filled.profile.name, kind)
+    with_margins, ends_from = calibrated(filled.profile.name, kind, degrees.world_size)
     return ModelRun(
         architecture=model,
         profile=with_margins,

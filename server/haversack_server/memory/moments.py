@@ -44,11 +44,6 @@ class Place(enum.Enum):
     OPTIMIZER = "optimizer"
     OCCASION = "occasion"
 
-    @property
-    def has_no_block(self) -> bool:
-        """Whether no block runs there, so that no choice of options moves it."""
-        return self in (Place.INIT, Place.OPTIMIZER, Place.OCCASION)
-
 
 class Part(enum.Enum):
     """Which part of a block's backward: a loss runs before its unit is gathered again."""

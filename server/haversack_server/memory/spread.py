@@ -3,7 +3,8 @@
 Package data, ``measured/spreads.json``, written by the benchmark of Estimate: for every kind the
 ends that held for each case when it was left out, with the cases and rows behind them; a kind of
 few cases takes in those of plain runs. A kind without rows has the ends of plain runs, or the
-profile's own margin if that is wider, and is called not calibrated.
+profile's own margin if that is wider, and is called not calibrated; so is a run on several ranks
+of a kind that was measured on one only.
 """
 
 import json
@@ -26,6 +27,7 @@ class Spread:
     low_permille: int
     high_permille: int
     own_cases: int
+    most_ranks: int
     cases: int
     rows: int
     date: str
@@ -38,8 +40,12 @@ class Spread:
         return (
             f"low and high ends: expected - {low:g} % and + {high:g} %, fitted to {self.cases} "
             f"measured cases{own} ({self.rows} rows, {self.date}), each judged when left out; kind "
-            f"of run: {self.kind}"
+            f"of run: {self.kind}, measured on up to {self.most_ranks} ranks"
         )
+
+    def speaks_of(self, ranks: int) -> bool:
+        """Tell whether it may be said of so many ranks: one rank is no evidence of several."""
+        return ranks == 1 or self.most_ranks > 1
 
 
 @cache
@@ -51,26 +57,27 @@ def spreads() -> Mapping[tuple[str, str], Spread]:
 
 
 @cache
-def calibrated(name: str, kind: str) -> tuple[KernelProfile, str]:
+def calibrated(name: str, kind: str, ranks: int) -> tuple[KernelProfile, str]:
     """Load a profile with the margins of a kind of run; and the sentence that says whence."""
     profile = load(name)
     known = spreads().get((name, kind))
     if known is None:
-        return _not_calibrated(profile, kind, spreads().get((name, PLAIN)))
+        return _not_calibrated(profile, f"of the kind {kind!r}", spreads().get((name, PLAIN)))
+    if not known.speaks_of(ranks):
+        return _not_calibrated(profile, f"of the kind {kind!r} on several ranks", known)
     return _with_ends(profile, known.low_permille, known.high_permille), known.sentence
 
 
 def _not_calibrated(
-    profile: KernelProfile, kind: str, plain: Spread | None
+    profile: KernelProfile, missing: str, nearest: Spread | None
 ) -> tuple[KernelProfile, str]:
-    """Take the wider of the profile's margin and the ends of plain runs."""
+    """Take the wider of the profile's margin and the ends of the nearest runs that have some."""
     low, high = profile.margin_low_permille, profile.margin_high_permille
-    if plain is not None:
-        low, high = max(low, plain.low_permille), max(high, plain.high_permille)
+    if nearest is not None:
+        low, high = max(low, nearest.low_permille), max(high, nearest.high_permille)
     sentence = (
         f"low and high ends: expected - {low / 10:g} % and + {high / 10:g} %, a named margin that "
-        f"is not calibrated: no measured rows of the kind {kind!r} under the profile "
-        f"{profile.name}"
+        f"is not calibrated: no measured rows {missing} under the profile {profile.name}"
     )
     return _with_ends(profile, low, high), sentence
 

@@ -17,7 +17,6 @@ from haversack_server.memory.optimizers.temporaries import largest_temporary_byt
 from haversack_server.memory.optimizers.tensors import Shape, Updated
 from haversack_server.memory.recipe import Recipe
 
-SUB_GROUP_ELEMENTS = 1_000_000_000  # DeepSpeed zero_optimization.sub_group_size
 _DEEPSPEED = (Sharding.ZERO_1, Sharding.ZERO_2, Sharding.ZERO_3)
 
 # ZeRO updates one flat tensor of a rank, FSDP1 one of each unit; Megatron-LM a flat buffer.

@@ -2,14 +2,13 @@
 
 An adapted product keeps what its adapter needs: its input, for the first small product, and that
 product's result, for the second; the frozen weight keeps nothing. A quantized weight is made into
-the
-compute dtype for every product, forward and backward. Roles are ours for the products of a layer
-("query", "gate", ...); what transformers calls them is the weights room's to know.
+the compute dtype for every product, forward and backward. Roles are ours for the products of a
+layer ("query", "gate", ...); what transformers calls them is known in ``weights``.
 
 Sources: PEFT, src/peft/tuners/lora/layer.py (read as documented: result + B(A(dropout(x))) *
-scaling);
-QLoRA, arXiv 2305.14314, section 3: 4 bits and one constant in fp32 for 64 weights, or one in 8 bits
-and one in fp32 for 256 of those; bitsandbytes' 8-bit weights have one fp32 scale for each row.
+scaling); QLoRA, arXiv 2305.14314, section 3: 4 bits and one constant in fp32 for 64 weights, or one
+in 8 bits and one in fp32 for 256 of those; bitsandbytes' 8-bit weights have one fp32 scale for each
+row.
 """
 
 from dataclasses import dataclass
@@ -28,8 +27,6 @@ _ROLES: dict[str, frozenset[str]] = {
     "query, key, value": frozenset({"query", "key", "value"}),
     "gate and up": frozenset({"gate", "up"}),
 }
-ROLES = ("query", "key", "value", "output", "gate", "up", "down", "head")
-ATTENTION_ROLES = ("query", "key", "value", "output")
 
 
 class Stored(StrEnum):

@@ -10,11 +10,6 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-METHOD = (
-    "live storages that the step's operations make, on the CPU; parameters, buffers, inputs and "
-    "what a kernel takes inside itself are not counted"
-)
-
 
 class LiveStorages(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """While it is entered, follows the storages that operations make."""

@@ -16,15 +16,9 @@ import torch
 import torch.utils.checkpoint
 from torch import nn
 
+from haversack.torch.regions import SETTINGS
+
 Function = Callable[..., Any]
-SETTINGS = (
-    "use_reentrant",
-    "context_fn",
-    "determinism_check",
-    "debug",
-    "early_stop",
-    "preserve_rng_state",
-)
 _FORWARDS = ("forward", "__call__", "_call_impl", "_wrapped_call_impl")
 
 

@@ -12,7 +12,7 @@ Write = Callable[[str, str], str]
 LONG = "x" * 5000
 
 
-def refused(done: Any, *words: str) -> None:
+def assert_refused(done: Any, *words: str) -> None:
     """Check an answer to bad input."""
     assert done.code == 2
     assert done.out == ""
@@ -57,7 +57,9 @@ def test_a_wrong_file_of_candidates(
     client: Any, haversack_run: Run, write: Write, text: str, words: tuple[str, ...]
 ) -> None:
     path = write("candidates.json", text)
-    refused(haversack_run("plan", "--candidates", path, "--budget", "4"), *words, "--candidates")
+    assert_refused(
+        haversack_run("plan", "--candidates", path, "--budget", "4"), *words, "--candidates"
+    )
     assert client.asked == []
 
 
@@ -79,7 +81,7 @@ def test_a_wrong_file_of_units(
     client: Any, haversack_run: Run, write: Write, text: str, words: tuple[str, ...]
 ) -> None:
     path = write("units.json", text)
-    refused(haversack_run("estimate", "--units", path), *words, "--units")
+    assert_refused(haversack_run("estimate", "--units", path), *words, "--units")
 
 
 @pytest.mark.parametrize(
@@ -132,7 +134,7 @@ def test_a_wrong_option_of_estimate(
 ) -> None:
     if arguments[0] == "--model":
         words = ("documents[0].text", "none.json: no such file or directory", "config.json")
-    refused(haversack_run("estimate", "--parameter-count", "1000", *arguments), *words)
+    assert_refused(haversack_run("estimate", "--parameter-count", "1000", *arguments), *words)
     assert client.asked == []
 
 
@@ -155,7 +157,7 @@ def test_a_long_input_is_not_repeated_in_full(
     client: Any, haversack_run: Run, arguments: list[str]
 ) -> None:
     done = haversack_run("estimate", "--parameter-count", "1000", *arguments)
-    refused(done, arguments[0])
+    assert_refused(done, arguments[0])
     assert len(done.err) < 600
 
 
@@ -163,28 +165,30 @@ def test_a_long_input_is_not_repeated_in_full(
 def test_an_empty_path_is_said_to_be_empty(
     client: Any, haversack_run: Run, arguments: list[str]
 ) -> None:
-    refused(haversack_run("plan", *arguments), "is empty; give", arguments[0])
+    assert_refused(haversack_run("plan", *arguments), "is empty; give", arguments[0])
 
 
 def test_no_subject_names_the_options_that_give_one(client: Any, haversack_run: Run) -> None:
     done = haversack_run("estimate", "--gpus", "8")
-    refused(done, "--model", "--units", "--parameter-count", "--state-bytes")
-    refused(haversack_run("plan", "--gpus", "8"), "--model", "--candidates")
+    assert_refused(done, "--model", "--units", "--parameter-count", "--state-bytes")
+    assert_refused(haversack_run("plan", "--gpus", "8"), "--model", "--candidates")
 
 
 def test_two_subjects_name_the_second(client: Any, haversack_run: Run) -> None:
     done = haversack_run("estimate", "--parameter-count", "1", "--state-bytes", "1,1,1")
-    refused(done, "one subject", "state_bytes and parameter_count")
+    assert_refused(done, "one subject", "state_bytes and parameter_count")
 
 
 @pytest.mark.parametrize("states", ["4GiB,4GiB", "1,2,3,4", "1,,3", "a,b,c"])
 def test_state_bytes_are_three(client: Any, haversack_run: Run, states: str) -> None:
-    refused(haversack_run("estimate", "--state-bytes", states), "state_bytes", "--state-bytes")
+    assert_refused(
+        haversack_run("estimate", "--state-bytes", states), "state_bytes", "--state-bytes"
+    )
 
 
 def test_candidates_need_a_budget(client: Any, haversack_run: Run, write: Write) -> None:
     path = write("candidates.json", '{"size_bytes": [3], "gain": [5]}')
-    refused(haversack_run("plan", "--candidates", path), "budget", "--budget")
+    assert_refused(haversack_run("plan", "--candidates", path), "budget", "--budget")
 
 
 @pytest.mark.parametrize(
@@ -205,13 +209,13 @@ def test_a_file_that_is_no_model(
 ) -> None:
     path = tmp_path / name
     path.write_bytes(content)
-    refused(haversack_run("estimate", "--model", str(path)), "documents[0].text", *words)
+    assert_refused(haversack_run("estimate", "--model", str(path)), "documents[0].text", *words)
 
 
 def test_a_folder_without_a_config_says_what_it_looked_for(
     client: Any, haversack_run: Run, tmp_path: Path
 ) -> None:
-    refused(haversack_run("estimate", "--model", str(tmp_path)), f"{tmp_path}/config.json")
+    assert_refused(haversack_run("estimate", "--model", str(tmp_path)), f"{tmp_path}/config.json")
 
 
 @pytest.mark.parametrize(
@@ -242,7 +246,7 @@ def test_a_folder_without_a_config_says_what_it_looked_for(
 def test_a_wrong_option_of_verify(
     client: Any, haversack_run: Run, arguments: list[str], words: tuple[str, ...]
 ) -> None:
-    refused(haversack_run("verify", *arguments), *words)
+    assert_refused(haversack_run("verify", *arguments), *words)
     assert client.asked == []
 
 
@@ -256,7 +260,7 @@ def test_a_field_that_the_server_refuses_names_the_file(
         "'unheard' is not known; use llama", field="documents[0].model_type"
     )
     done = haversack_run("estimate", "--model", path)
-    refused(done, "documents[0].model_type: 'unheard' is not known", f"(--model {path})")
+    assert_refused(done, "documents[0].model_type: 'unheard' is not known", f"(--model {path})")
 
 
 def test_no_command_is_invalid_and_shows_the_help_on_standard_error(haversack_run: Run) -> None:
@@ -266,4 +270,4 @@ def test_no_command_is_invalid_and_shows_the_help_on_standard_error(haversack_ru
 
 
 def test_an_unknown_command(haversack_run: Run) -> None:
-    refused(haversack_run("estimat"), "No such command 'estimat'")
+    assert_refused(haversack_run("estimat"), "No such command 'estimat'")

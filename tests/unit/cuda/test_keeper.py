@@ -145,6 +145,20 @@ def test_a_device_that_keeps_failing_is_used_no_more(
     assert caplog.messages[-1] == "no CUDA device is used any more: it failed 3 times"
 
 
+def test_a_solve_that_works_begins_the_count_of_failures_anew(keep: Keep) -> None:
+    keeper, counted = keep("works")
+    for _ in range(MOST_IN_A_ROW):
+        assert keeper.settled(READY_S)
+        ask(keeper)
+        worker = keeper._worker
+        assert worker is not None
+        worker.end()  # so that the next solve finds it lost
+        with pytest.raises(DeviceFailedError):
+            ask(keeper)
+    assert keeper.settled(READY_S)
+    assert counted == {"solved": MOST_IN_A_ROW, "lost": MOST_IN_A_ROW}
+
+
 @pytest.mark.parametrize(
     ("fault", "words"),
     [

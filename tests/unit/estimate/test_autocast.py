@@ -1,6 +1,7 @@
 """Runs under autocast: four that an H200 measured, and settings that are UNKNOWN by name."""
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -70,6 +71,27 @@ def test_a_measured_run_is_met_within_half_a_percent(name: str) -> None:
 def test_states_are_those_of_fp32_parameters() -> None:
     count = ROWS["h200-llama-autocast"]["parameters"]
     assert answer().steady_bytes == count * (4 + 4 + 8)
+
+
+def test_copies_of_weights_stay_through_a_forward_that_keeps_little_else() -> None:
+    """Under recomputation a layer keeps its input in fp32, and autocast a copy of each weight."""
+    request = EstimateRequest(
+        documents=documents(LLAMA),
+        training=training(recompute=Recompute.FULL),
+        questions=(EstimateQuestion.TIMELINE,),
+    )
+    found = estimate(request)
+    saved = [term.name for term in found.terms].index("saved activations")
+    held = {
+        each.name: each.term_bytes[saved]
+        for each in found.timeline
+        if each.phase == "step 2 forward"
+    }
+    hidden, ffn, keys = 2048, 5632, 1024
+    weights = 2 * hidden * hidden + 2 * hidden * keys + 3 * hidden * ffn
+    layers = [held[f"forward model.layers.{place}"] for place in range(8)]
+    grown = {after - before for before, after in pairwise(layers)}
+    assert grown == {2 * 2048 * hidden * 4 + 2 * weights}
 
 
 def test_a_replica_has_the_buckets_of_ddp_too() -> None:

@@ -1,5 +1,7 @@
 """A described model on the timeline: ledger, verdict, advice, and what bad settings are told."""
 
+from dataclasses import replace
+
 import pytest
 
 from haversack.errors import CallCancelledError, InvalidRequestError, NotSupportedError
@@ -13,6 +15,7 @@ from haversack.run import (
     Device,
     Document,
     DocumentFormat,
+    Occasion,
     Optimizer,
     Recompute,
     Training,
@@ -44,6 +47,13 @@ def answer(
             **fields,  # type: ignore[arg-type]
         )
     )
+
+
+def test_an_answer_names_the_occasions_that_it_has_no_moments_of() -> None:
+    training = Training(microbatch=2, seq=128, occasions=(Occasion.SAVING,))
+    assert answer(training).not_modelled[-1].endswith(": evaluation, loading")
+    every = replace(training, occasions=(Occasion.EVALUATION, Occasion.SAVING, Occasion.LOADING))
+    assert not any("occasions" in sentence for sentence in answer(every).not_modelled)
 
 
 def expected(found: Estimate) -> int:

@@ -61,6 +61,12 @@ def test_a_dent_near_the_limit_does_not_hide_it(limit: int, dent: int) -> None:
     assert largest(lambda size: size <= limit and size not in hole, 400) == limit
 
 
+@given(st.integers(1, 200), st.integers(2, NEIGHBOURS))
+def test_a_dent_near_the_start_does_not_hide_it(start: int, gap: int) -> None:
+    hole = range(start + 1, start + gap)
+    assert smallest(lambda size: size >= start and size not in hole, 400) == start
+
+
 def test_a_rung_that_fails_does_not_end_the_ladder() -> None:
     assert largest(lambda size: size <= 100 and size != 32, 400) == 100
 

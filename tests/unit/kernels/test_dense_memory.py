@@ -30,7 +30,7 @@ def test_half_a_billion_cells_take_less_than_70_megabytes() -> None:
     assert items.size.size * items.capacity > 499_000_000
     assert dense_memory.need_for_all(items).size_bytes <= 70e6
     two_rows = 2 * dense_rows.row_bytes(items.capacity, dense_rows.cell_type(items.gain))
-    assert dense_memory.need_for_one_sparing(items).size_bytes <= two_rows + 2**20
+    assert dense_memory.need_for_one_sparing(items).size_bytes <= two_rows + 10**6
 
 
 def test_a_refusal_names_a_unit_that_will_do() -> None:

@@ -64,6 +64,21 @@ def test_a_hard_instance_is_handed_over_to_a_dense_dp(scale: int, cells: str) ->
     assert "states, then come" in why.reason
 
 
+def test_the_core_may_cost_its_share_of_the_dense_dp_and_no_more() -> None:
+    """The share below one is what holds both together under twice the dense solve alone."""
+    dense_ns = 1e8
+    device = dispatch.CPU._replace(one_ns=lambda work: dense_ns)
+
+    def states(state_limit: int) -> int:
+        why = dispatch.explain_knapsack(*COLUMNS, state_limit=state_limit, devices=[device])
+        return int(why.reason.removeprefix("the core may look at ").partition(" ")[0])
+
+    core_ns = dispatch_cost.CORE_NS + states(1 << 40) * dispatch_cost.STATE_NS
+    assert core_ns == pytest.approx(dispatch_cost.SHARE * dense_ns, rel=1e-6)
+    assert dispatch_cost.SHARE < 1
+    assert states(5000) == 5000
+
+
 def test_the_cheapest_device_that_has_the_memory_is_used() -> None:
     asked = []
 

@@ -5,6 +5,7 @@ import pytest
 from haversack.errors import InvalidRequestError
 from haversack.parallelism import ContextParallel, Parallelism
 from haversack.run import Attention, Document, DocumentFormat, Training, TrainingRun
+from haversack_server.memory.chain import Option
 from haversack_server.memory.context_parallel import divided, exchange
 from haversack_server.memory.model_run import ModelRun, model_run
 
@@ -17,12 +18,17 @@ DOCUMENT = Document(
 )
 
 
-def run_of(cp: int, attention: Attention = Attention.FLASH, seq: int = SEQ) -> ModelRun:
+def run_of(
+    cp: int,
+    attention: Attention = Attention.FLASH,
+    seq: int = SEQ,
+    kind: ContextParallel = ContextParallel.RING,
+) -> ModelRun:
     return model_run(
         TrainingRun(
             documents=(DOCUMENT,),
             training=Training(microbatch=1, seq=seq, attention=attention),
-            parallelism=Parallelism(cp=cp),
+            parallelism=Parallelism(cp=cp, context_parallel=kind),
         )
     )
 
@@ -47,12 +53,19 @@ def test_a_rank_keeps_its_share_of_the_tokens() -> None:
     assert whole == 2 * half
 
 
-def test_what_passes_through_a_ring_is_as_large_as_the_sequence() -> None:
-    kept = {cp: run_of(cp, seq=1024).chain.blocks[1].options[0] for cp in (2, 4, 8)}
-    above = {cp: option.forward_peak_bytes - option.retained_bytes for cp, option in kept.items()}
-    whole = 2 * 1024 * KEYS * (HIDDEN // HEADS) * 2  # keys and values of all tokens, in bf16
-    assert all(size_bytes >= 0 for size_bytes in above.values())
-    assert kept[8].forward_peak_bytes >= whole
+def test_what_passes_through_attention_grows_with_the_ranks_and_not_with_their_share() -> None:
+    """With 128 tokens on each of 32 or 64 ranks, what passes through is most of a layer."""
+
+    def layer(kind: ContextParallel, cp: int) -> Option:
+        return run_of(cp, seq=128 * cp, kind=kind).chain.blocks[1].options[0]
+
+    keys = 2 * 128 * KEYS * (HIDDEN // HEADS) * 2  # keys and values of a rank's tokens, in bf16
+    gathered, wider = (layer(ContextParallel.ALL_GATHER, cp) for cp in (32, 64))
+    assert gathered.retained_bytes == wider.retained_bytes
+    assert wider.forward_peak_bytes - gathered.forward_peak_bytes == 2 * 32 * keys
+    assert wider.backward_peak_bytes - gathered.backward_peak_bytes == 2 * 32 * keys
+    ring = layer(ContextParallel.RING, 32)
+    assert gathered.forward_peak_bytes - ring.forward_peak_bytes == 32 * keys
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,14 @@ def test_the_worst_routing_sends_every_row_that_can() -> None:
     assert worst_load_permille(run.architecture, run.shape) == 4 * 1000
 
 
+def test_the_worst_routing_brings_rows_of_tensor_parallel_ranks_too() -> None:
+    run = run_of(world_size=8, tp=2, ep=4, sequence_parallel=True)
+    given = dispatch(run.architecture, run.shape)
+    worst = worst_load_permille(run.architecture, run.shape)
+    # 4 x 2 ranks route 32 tokens each, and both choices of every token fall on this rank.
+    assert given.arriving * worst // 1000 == 4 * 2 * (SEQ // 2) * CHOSEN
+
+
 @pytest.mark.parametrize(
     ("axes", "field"),
     [

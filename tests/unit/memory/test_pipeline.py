@@ -49,6 +49,17 @@ def test_1f1b_holds_stages_behind_it_or_all_microbatches(
     assert first.in_flight_bytes == 100 * (in_flight - 1)
 
 
+@pytest.mark.parametrize(("microbatches", "others"), [(4, 2), (5, 3), (8, 3)])
+def test_a_later_backward_has_a_forward_before_it_only_where_one_is_left(
+    microbatches: int, others: int
+) -> None:
+    # Stage 0 of 4, M = 4: F F F F B B B B, so two others wait at the second backward;
+    # M = 5: F F F F B F B B B B, so three do.
+    found = of(Pipeline(stage=0, stages=4), microbatches)
+    assert found["first microbatch", False].in_flight_bytes == 10 * 3
+    assert found["later microbatch", False].in_flight_bytes == 10 * others
+
+
 @pytest.mark.parametrize("stages", [2, 4, 8])
 @pytest.mark.parametrize("chunks", [2, 3, 8])
 def test_interleaved_holds_the_warm_up_and_one_more(stages: int, chunks: int) -> None:

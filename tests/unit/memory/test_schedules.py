@@ -107,6 +107,25 @@ def test_fsdp2_gathers_ahead_in_backward_and_keeps_the_input_of_the_last_reducti
     }
 
 
+def test_fsdp2_computes_and_reduces_in_types_of_their_own() -> None:
+    """Parameters, reductions and gradients of 4 bytes, computation of 2."""
+    mixed = Training(precision=Precision.FP32_BF16_COMPUTE, reduce_type=NumberType.FP32)
+    line = laid(chain(Sharding.FSDP2, mixed))
+    assert columns(line, "step 2 backward", "gather b") == {
+        "GRADIENTS": 8,
+        "GATHERED": 16,
+        "PREFETCHED": 16 + 4,  # a's buffer, and the cast of its shard that goes into it
+        "REDUCE": 32,  # c's input, in fp32
+    }
+    assert columns(line, "step 2 backward", "backward b") == {
+        "GRADIENTS": 8,
+        "GATHERED": 16,
+        "PREFETCHED": 16,
+        "UNSHARDED_GRADIENTS": 16,
+        "REDUCE": 32,
+    }
+
+
 def test_fsdp2_holds_a_root_unit_to_the_end_and_reduces_it_before_the_first() -> None:
     line = laid(chain(Sharding.FSDP2, roots=(2,)))
     assert columns(line, "step 2 forward", "forward a")["GATHERED"] == 64

@@ -8,13 +8,14 @@ from haversack_server.memory import kernel_profile, spread
 from haversack_server.memory.spread import PLAIN, Spread
 
 
-def known(profile: str, kind: str, low: int, high: int) -> Spread:
+def known(profile: str, kind: str, low: int, high: int, most_ranks: int = 8) -> Spread:
     return Spread(
         profile=profile,
         kind=kind,
         low_permille=low,
         high_permille=high,
         own_cases=5,
+        most_ranks=most_ranks,
         cases=7,
         rows=31,
         date="2026-11-29",
@@ -26,6 +27,7 @@ def _two_spreads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     found = {
         ("megatron-te", PLAIN): known("megatron-te", PLAIN, 20, 130),
         ("megatron-te", "experts"): known("megatron-te", "experts", 100, 200),
+        ("hf-eager", "encoder"): known("hf-eager", "encoder", 40, 140, most_ranks=1),
     }
     monkeypatch.setattr(spread, "spreads", lambda: found)
     spread.calibrated.cache_clear()
@@ -33,8 +35,8 @@ def _two_spreads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     spread.calibrated.cache_clear()
 
 
-def ends(profile: str, kind: str) -> tuple[int, int]:
-    found, _ = spread.calibrated(profile, kind)
+def ends(profile: str, kind: str, ranks: int = 2) -> tuple[int, int]:
+    found, _ = spread.calibrated(profile, kind, ranks)
     assert found.name == profile
     return found.margin_low_permille, found.margin_high_permille
 
@@ -53,14 +55,23 @@ def test_a_kind_without_rows_takes_the_wider_of_plain_ends_and_the_profile_s_mar
 
 @pytest.mark.usefixtures("_two_spreads")
 def test_the_sentence_says_what_the_ends_stand_on() -> None:
-    _, sentence = spread.calibrated("megatron-te", PLAIN)
+    _, sentence = spread.calibrated("megatron-te", PLAIN, 8)
     assert "expected - 2 % and + 13 %" in sentence
     assert "7 measured cases, 5 of them of this kind (31 rows, 2026-11-29)" in sentence
+    assert "measured on up to 8 ranks" in sentence
+
+
+@pytest.mark.usefixtures("_two_spreads")
+def test_what_was_measured_on_one_rank_says_nothing_of_several() -> None:
+    assert ends("hf-eager", "encoder", ranks=1) == (40, 140)
+    assert ends("hf-eager", "encoder", ranks=2) == (110, 140)
+    _, sentence = spread.calibrated("hf-eager", "encoder", 2)
+    assert "not calibrated: no measured rows of the kind 'encoder' on several ranks" in sentence
 
 
 @pytest.mark.usefixtures("_two_spreads")
 def test_ends_without_rows_are_called_not_calibrated() -> None:
-    _, sentence = spread.calibrated("megatron-te", "encoder")
+    _, sentence = spread.calibrated("megatron-te", "encoder", 1)
     assert "expected - 11 % and + 13 %" in sentence
     assert "not calibrated: no measured rows of the kind 'encoder'" in sentence
 

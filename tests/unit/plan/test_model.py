@@ -102,7 +102,7 @@ def test_the_device_s_budget_is_the_largest_with_which_the_run_fits() -> None:
     left = answer.budget.allocated_bytes
     assert answer.predicted_peak_bytes is not None
     assert answer.predicted_peak_bytes <= left
-    profile, _ = calibrated("hf-eager", "sharded parameters")
+    profile, _ = calibrated("hf-eager", "sharded parameters", 8)
     degrees = resolve(SHARDED)
     assert peak_of(left, profile, degrees).device.high_bytes <= 80 * GIB
     assert peak_of(left + 1, profile, degrees).device.high_bytes > 80 * GIB

@@ -183,21 +183,21 @@ def test_constraints_are_kept_and_blocks_between_can_only_be_saved() -> None:
         planned(10**6, constraints=PlanConstraints(must_recompute=("(before layers.0)",)))
 
 
-def refused(match: str, error: type[Exception] = InvalidRequestError, **fields: Any) -> None:
+def assert_refused(match: str, error: type[Exception] = InvalidRequestError, **fields: Any) -> None:
     request = {"profile": PROFILE, "budget": Budget(bytes=1000), "training": SGD, **fields}
     with pytest.raises(error, match=match):
         plan(PlanRequest(**request))
 
 
 def test_what_a_profile_cannot_answer_is_refused() -> None:
-    refused("needs a budget", budget=None)
-    refused("budget.kind", NotSupportedError, budget=Budget(bytes=1, kind=BytesKind.DEVICE))
-    refused("parallelism", NotSupportedError, parallelism=Parallelism(world_size=8))
-    refused("ADAFACTOR", NotSupportedError, training=Training(optimizer=Optimizer.ADAFACTOR))
-    refused("has no blocks", profile=Profile())
-    refused("has no options", profile=replace(PROFILE, tables=(SAVED, OptionTable())))
+    assert_refused("needs a budget", budget=None)
+    assert_refused("budget.kind", NotSupportedError, budget=Budget(bytes=1, kind=BytesKind.DEVICE))
+    assert_refused("parallelism", NotSupportedError, parallelism=Parallelism(world_size=8))
+    assert_refused("ADAFACTOR", NotSupportedError, training=Training(optimizer=Optimizer.ADAFACTOR))
+    assert_refused("has no blocks", profile=Profile())
+    assert_refused("has no options", profile=replace(PROFILE, tables=(SAVED, OptionTable())))
     twice = replace(PROFILE, blocks=(PROFILE.blocks[1], PROFILE.blocks[1]))
-    refused("there twice", profile=twice)
+    assert_refused("there twice", profile=twice)
     huge = OptionTable(
         option=("save",),
         retained_bytes=(2**62,),
@@ -205,4 +205,4 @@ def test_what_a_profile_cannot_answer_is_refused() -> None:
         backward_peak_bytes=(2**62,),
         extra_ns=(0,),
     )
-    refused("more than can be written", profile=replace(PROFILE, tables=(SAVED, huge)))
+    assert_refused("more than can be written", profile=replace(PROFILE, tables=(SAVED, huge)))

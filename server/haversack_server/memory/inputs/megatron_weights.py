@@ -6,9 +6,9 @@ stacked. Knows nothing of arguments.
 
 from dataclasses import replace
 
-from haversack_server.memory.architecture import Architecture, Norm, Parameter, Unit, UnitKind
+from haversack_server.memory.architecture import Architecture, Parameter, Unit, UnitKind
 from haversack_server.memory.traits import Head, Latent, QueryKeyNorm, Stack
-from haversack_server.memory.weights.modules import Parameters, linear, whole_linear
+from haversack_server.memory.weights.modules import Parameters, linear, norm, whole_linear
 
 _TOKENS = "embedding.word_embeddings.weight"
 
@@ -56,7 +56,7 @@ def _encoder_decoder(model: Architecture) -> tuple[Unit, ...]:
         Unit(
             "decoder.embedding",
             UnitKind.EMBEDDING,
-            _norm("encoder.final_layernorm", model.hidden, model.norm),
+            norm(model, "encoder.final_layernorm", model.hidden),
             tied_to=_TOKENS,
             variant=decoder,
         ),
@@ -73,7 +73,7 @@ def _crossing(model: Architecture) -> Parameters:
     prefix, size, hidden = "cross_attention", model.heads * model.head_dim, model.hidden
     bias = model.query_key_value_bias
     return (
-        *_norm("pre_cross_attn_layernorm", hidden, model.norm),
+        *norm(model, "pre_cross_attn_layernorm", hidden),
         *linear(f"{prefix}.linear_q", size, hidden, bias=bias),
         *linear(f"{prefix}.linear_kv", 2 * size, hidden, bias=bias),
         *linear(f"{prefix}.linear_proj", hidden, size, bias=model.output_bias, axis=1),
@@ -82,23 +82,23 @@ def _crossing(model: Architecture) -> Parameters:
 
 def _layer(model: Architecture) -> Parameters:
     return (
-        *_norm("input_layernorm", model.hidden, model.norm),
+        *norm(model, "input_layernorm", model.hidden),
         *(_latent(model, model.latent) if model.latent else _attention(model)),
-        *_norm("pre_mlp_layernorm", model.hidden, model.norm),
+        *norm(model, "pre_mlp_layernorm", model.hidden),
         *(_moe(model) if model.experts else _mlp("mlp", model, model.ffn)),
     )
 
 
 def _head(model: Architecture) -> Unit:
-    norm = _norm("decoder.final_layernorm", model.hidden, model.norm)
+    parameters = norm(model, "decoder.final_layernorm", model.hidden)
     if model.head is Head.MASKED:
-        norm = (*norm, *_masked_head(model))
+        parameters = (*parameters, *_masked_head(model))
     if model.head_bias:
-        norm = (*norm, Parameter("output_layer.bias", (model.vocab,), 0))
+        parameters = (*parameters, Parameter("output_layer.bias", (model.vocab,), 0))
     if model.tied:
-        return Unit("head", UnitKind.HEAD, norm, tied_to=_TOKENS)
+        return Unit("head", UnitKind.HEAD, parameters, tied_to=_TOKENS)
     weight = Parameter("output_layer.weight", (model.vocab, model.hidden), 0)
-    return Unit("head", UnitKind.HEAD, (*norm, weight))
+    return Unit("head", UnitKind.HEAD, (*parameters, weight))
 
 
 def _masked_head(model: Architecture) -> Parameters:
@@ -109,7 +109,7 @@ def _masked_head(model: Architecture) -> Parameters:
     )
     return (
         *whole_linear("lm_head.dense", model.hidden, model.hidden, bias=True),
-        *_norm("lm_head.layer_norm", model.hidden, model.norm),
+        *norm(model, "lm_head.layer_norm", model.hidden),
         *(pairs if model.labels else ()),
     )
 
@@ -120,7 +120,7 @@ def _attention(model: Architecture) -> Parameters:
     bias, out = model.query_key_value_bias, model.output_bias
     normed = model.query_key_norm is QueryKeyNorm.HEAD
     names = ("q_layernorm", "k_layernorm") if normed else ()
-    norms = (_norm(f"self_attention.{name}", model.head_dim, model.norm) for name in names)
+    norms = (norm(model, f"self_attention.{name}", model.head_dim) for name in names)
     return (
         *linear("self_attention.linear_qkv", projected, model.hidden, bias=bias),
         *linear("self_attention.linear_proj", model.hidden, queries, bias=out, axis=1),
@@ -132,13 +132,13 @@ def _latent(model: Architecture, latent: Latent) -> Parameters:
     """Compressions are whole on every rank; what expands them is split by heads."""
     prefix, bias, hidden = "self_attention", model.output_bias, model.hidden
     normed = model.query_key_norm is QueryKeyNorm.HEAD
-    value_norm = _norm(f"{prefix}.kv_layernorm", latent.key_value_rank, model.norm)
+    value_norm = norm(model, f"{prefix}.kv_layernorm", latent.key_value_rank)
     queries = model.heads * (latent.plain + latent.rotary)
     compressed = latent.key_value_rank + latent.rotary
     expanded = model.heads * (latent.plain + latent.value)
     query: Parameters = linear(f"{prefix}.linear_q_proj", queries, hidden)
     if latent.query_rank is not None:
-        query_norm = _norm(f"{prefix}.q_layernorm", latent.query_rank, model.norm)
+        query_norm = norm(model, f"{prefix}.q_layernorm", latent.query_rank)
         query = (
             *whole_linear(f"{prefix}.linear_q_down_proj", latent.query_rank, hidden),
             *(query_norm if normed else ()),
@@ -177,8 +177,3 @@ def _moe(model: Architecture) -> Parameters:
         *(biases if model.ffn_bias else ()),
         *(_mlp("mlp.shared_experts", model, shared) if shared else ()),
     )
-
-
-def _norm(name: str, size: int, norm: Norm) -> Parameters:
-    weight = Parameter(f"{name}.weight", (size,))
-    return (weight, Parameter(f"{name}.bias", (size,))) if norm is Norm.LAYER else (weight,)

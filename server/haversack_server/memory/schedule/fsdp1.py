@@ -12,27 +12,15 @@ torch/distributed/fsdp/_flat_param.py and _runtime_utils.py.
 from collections.abc import Iterator
 
 from haversack.parallelism import BackwardPrefetch
-from haversack_server.memory.chain import Chain
 from haversack_server.memory.moments import Column, Live, Place, Stretch, highest
-from haversack_server.memory.schedule.fsdp2_buffers import Buffers, buffers, carried
+from haversack_server.memory.schedule.fsdp2_buffers import Buffers, carried
 from haversack_server.memory.schedule.span import Span
-from haversack_server.memory.schedule.wrapping import WrapUnit, root_unit, wrap_units
+from haversack_server.memory.schedule.wrapped import Wrapped
+from haversack_server.memory.schedule.wrapping import WrapUnit
 
 
-class Fsdp1:
+class Fsdp1(Wrapped):
     """One rank's buffers under ``FullyShardedDataParallel``."""
-
-    def __init__(self, chain: Chain) -> None:
-        self._chain = chain
-        self._root = root_unit(chain)
-        self._units = wrap_units(chain)
-        self._of_block = {block: unit for unit in self._units for block in unit.blocks}
-        self._sizes = [buffers(chain, unit) for unit in self._units]
-        self._root_sizes = buffers(chain, self._root) if self._root else None
-
-    def standing(self, step: int) -> dict[Column, int]:
-        """Give what lives as long as the job: nothing but the shards."""
-        return {}
 
     def forward(self, span: Span) -> Iterator[Stretch]:
         """Gather, run and free one unit after the other."""
@@ -79,10 +67,6 @@ class Fsdp1:
         live = Live(carried(self._chain, span))
         live.add(Column.GATHERED, self._root_sizes.gathered if self._root_sizes else 0)
         return live
-
-    @property
-    def _reshards(self) -> bool:
-        return self._chain.schedule.reshard_after_forward
 
     def _prefetches(self, when: BackwardPrefetch) -> bool:
         return self._chain.schedule.backward_prefetch is when

@@ -9,27 +9,16 @@ Source: ``torch.distributed.fsdp._fully_shard``, ``_fsdp_param_group``, ``_fsdp_
 
 from collections.abc import Iterator
 
-from haversack_server.memory.chain import Chain
 from haversack_server.memory.moments import Column, Live, Place, Stretch, highest
 from haversack_server.memory.schedule.fsdp2_backward import Backward
-from haversack_server.memory.schedule.fsdp2_buffers import Buffers, buffers, carried
+from haversack_server.memory.schedule.fsdp2_buffers import Buffers, carried
 from haversack_server.memory.schedule.span import Span
-from haversack_server.memory.schedule.wrapping import WrapUnit, root_unit, wrap_units
+from haversack_server.memory.schedule.wrapped import Wrapped
+from haversack_server.memory.schedule.wrapping import WrapUnit
 
 
-class Fsdp2:
+class Fsdp2(Wrapped):
     """One rank's buffers under ``fully_shard``."""
-
-    def __init__(self, chain: Chain) -> None:
-        self._chain = chain
-        self._root = root_unit(chain)
-        self._units = wrap_units(chain)
-        self._of_block = {block: unit for unit in self._units for block in unit.blocks}
-        self._sizes = [buffers(chain, unit) for unit in self._units]
-
-    def standing(self, step: int) -> dict[Column, int]:
-        """Give what lives as long as the job: nothing but the shards."""
-        return {}
 
     def forward(self, span: Span) -> Iterator[Stretch]:
         """Gather, run and free one unit after the other."""
@@ -50,15 +39,11 @@ class Fsdp2:
         """Gather, run, reduce and free, from the last block to the first."""
         return Backward(self._chain, self._root, self._units, self._sizes, span).run()
 
-    @property
-    def _reshards(self) -> bool:
-        return self._chain.schedule.reshard_after_forward
-
     def _open_root(self, live: Live) -> int:
         """Gather the root unit; its all-gather buffer is left until the first unit has its own."""
-        if self._root is None:
+        sizes = self._root_sizes
+        if sizes is None:
             return 0
-        sizes = buffers(self._chain, self._root)
         live.add(Column.GATHERED, sizes.gathered)
         live.add(Column.PREFETCHED, sizes.copy)
         return sizes.copy

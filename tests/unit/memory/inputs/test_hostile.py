@@ -5,7 +5,6 @@ from tests.unit.memory.inputs.samples import read, settings, written
 
 from haversack.errors import InvalidRequestError
 from haversack.run import DocumentFormat
-from haversack_server.memory.inputs.formats import ADAPTERS
 from haversack_server.memory.inputs.yaml_text import MAX_BYTES
 
 JSON_FORMATS = [
@@ -87,12 +86,34 @@ def test_toml_that_means_harm_is_one_sentence(text: str, word: str) -> None:
     assert word in refusal(DocumentFormat.TORCHTITAN_TOML, text)
 
 
-@pytest.mark.parametrize("text", ["", " ", "[]", "null", "- a\n- b\n", "just words"])
-def test_a_text_that_is_no_mapping_is_one_sentence_or_says_nothing(text: str) -> None:
-    for kind in ADAPTERS:
-        if kind in (DocumentFormat.MEGATRON_ARGUMENTS, DocumentFormat.TORCHTITAN_TOML):
-            continue  # words without options, and an empty table, are allowed there
-        refusal(kind, text)
+NO_MAPPINGS = ["", " ", "[]", "null", "- a\n- b\n", "just words"]
+SENTENCES = {
+    DocumentFormat.DEEPSPEED: ("is not JSON", "a JSON array; give an object", "a JSON null"),
+    DocumentFormat.TORCHTITAN_JSON: ("is not JSON", "a JSON array; give an object", "a JSON null"),
+    DocumentFormat.ACCELERATE: ("is empty; give", "list; give keys", "YAML str; give keys"),
+    DocumentFormat.HF_TRAINING_ARGUMENTS: ("is empty; give", "list; give keys", "str; give keys"),
+}
+
+
+@pytest.mark.parametrize("kind", SENTENCES)
+@pytest.mark.parametrize("text", NO_MAPPINGS)
+def test_a_text_that_is_no_mapping_is_one_sentence(kind: DocumentFormat, text: str) -> None:
+    said = refusal(kind, text)
+    assert any(sentence in said for sentence in SENTENCES[kind]), said
+
+
+@pytest.mark.parametrize("text", NO_MAPPINGS)
+def test_words_without_options_are_listed_as_ignored(text: str) -> None:
+    reading = read(written(DocumentFormat.MEGATRON_ARGUMENTS, text))
+    assert reading.ignored == tuple(text.split())
+
+
+def test_an_empty_table_says_nothing_and_words_are_none() -> None:
+    for text in NO_MAPPINGS:
+        if text.strip():
+            assert "not TOML" in refusal(DocumentFormat.TORCHTITAN_TOML, text)
+        else:
+            assert read(written(DocumentFormat.TORCHTITAN_TOML, text)).ignored == ()
 
 
 def test_a_quote_that_never_ends_is_one_sentence() -> None:
