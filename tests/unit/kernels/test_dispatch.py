@@ -1,4 +1,5 @@
 import json
+from concurrent.futures import ThreadPoolExecutor
 from math import inf
 from pathlib import Path
 from typing import Any, NoReturn
@@ -272,3 +273,19 @@ def test_the_choice_takes_at_most_twice_the_better_device_as_measured(row: dict[
     work = Work(row["kind"], cells, swept, rows=n, size_sum=float(sizes.sum()))
     takes_cpu = dispatch_cost.cpu_one_ns(work) <= dispatch_cost.cuda_one_ns(work)
     assert (row["cpu_over_device"] if takes_cpu else 1 / row["cpu_over_device"]) <= 2
+
+
+def test_hand_overs_side_by_side_give_what_they_give_alone() -> None:
+    sizes, gains, capacity = COLUMNS
+    capacities = [capacity - 1_000 * less for less in range(8)]
+
+    def at(room: int) -> tuple[knapsack.Selection, Explanation]:
+        return dispatch.solve_knapsack(sizes, gains, room, devices=[eager(dispatch.CPU)])
+
+    alone = list(map(at, capacities))
+    assert [why.algorithm for _, why in alone].count("core, then dense") >= 4
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(at, capacities))
+    for (one, why), (other, same) in zip(alone, together, strict=True):
+        assert (one[1:], why) == (other[1:], same)
+        assert (one.mask == other.mask).all()
