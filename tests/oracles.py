@@ -154,3 +154,38 @@ def ceiling_plan_of_rows(
         options.append(int(offsets[block]) + int(decisions[block, cell]))
         cell -= int(retained[options[-1]])
     return options[::-1]
+
+
+@numba.njit(cache=True)
+def floor_by_halving(offsets: Int64, retained: Int64, need: Int64, others: int) -> int:
+    """Return the least peak, by halving the budgets between none that holds a plan and one."""
+    low, high = need.min() - 1, need.max()
+    for block in range(offsets.size - 1):
+        high += (others + 1) * retained[offsets[block] : offsets[block + 1]].max()
+    while high - low > 1:
+        middle = low + (high - low) // 2
+        if holds_a_plan(offsets, retained, middle - need, others):
+            high = middle
+        else:
+            low = middle
+    return int(high)
+
+
+@numba.njit(cache=True)
+def holds_a_plan(offsets: Int64, retained: Int64, ceilings: Int64, others: int) -> bool:
+    """Take the leanest option at or below its ceiling; once more if the others retain more by it.
+
+    Whatever a plan can do after a block, the leanest prefix can do too (decision 10).
+    """
+    total, before = 0, -1
+    while total > before:
+        before, total = total, 0
+        for block in range(offsets.size - 1):
+            least = np.iinfo(np.int64).max
+            for o in range(offsets[block], offsets[block + 1]):
+                if total + others * before <= ceilings[o]:
+                    least = min(least, retained[o])
+            if least == np.iinfo(np.int64).max:
+                return False
+            total += least
+    return True

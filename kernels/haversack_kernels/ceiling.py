@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from haversack_kernels import ceiling_budgets, sweep
+from haversack_kernels import ceiling_budgets, ceiling_floor, sweep
 from haversack_kernels._jit import (
     MAX_INT64,
     MOST_STATES,
@@ -24,7 +24,6 @@ from haversack_kernels._jit import (
     Int64,
     Signals,
     column,
-    flag,
     integer,
     natural,
     signals,
@@ -165,36 +164,27 @@ def floor(
     *,
     in_flight: int = 1,
     cancel: CancelFlag | None = None,
+    steps: Int64 | None = None,
 ) -> Floor:
     """Find the least peak of all plans: no smaller budget is feasible, every larger one is.
 
-    Bases have shape ``(blocks,)``: all other bytes at a block's forward and backward. For one
-    budget the leanest prefix decides whether there is a plan, so the floor is found by halving.
-    Raises ``ValueError`` if there is no block.
+    Bases have shape ``(blocks,)``: all other bytes at a block's forward and backward. Of the plans
+    of that peak the one that retains least is given. Raises ``ValueError`` if there is no block,
+    ``SolveCancelled`` at the next list step once ``cancel[0]`` is set; ``steps`` counts those
+    begun.
     """
-    in_flight = integer("in_flight", in_flight)
+    in_flight, stop = integer("in_flight", in_flight), signals(cancel, steps)
     chain = checked(offsets, retained, forward_peak, backward_peak, in_flight)
-    stop, others = flag(cancel), in_flight - 1
     if chain.blocks == 0:
         raise ValueError("there is no block, so there is no peak")
-    need = np.maximum(*chain.needs(forward_base, backward_base))
-    low = int(np.minimum.reduceat(need, chain.offsets[:-1]).max())
-    high = int(need.max()) + in_flight * chain.all_retained
-    while low < high:
-        if stop[0]:
-            raise SolveCancelled(0)
-        middle = (low + high) // 2
-        if _leanest_within(chain, need, middle, others)[1] < 0:
-            low = middle + 1
-        else:
-            high = middle
-    options, _ = _leanest_within(chain, need, low, others)
+    others, need = in_flight - 1, np.maximum(*chain.needs(forward_base, backward_base))
+    needs = ceiling_floor.Needs(chain.offsets, chain.retained, need)
+    least = ceiling_floor.least_peak(needs, others, stop)
+    if least.status == sweep.CANCELLED:
+        raise SolveCancelled(least.states)
+    within = sweep.Table(chain.offsets, chain.retained, np.zeros_like(need), least.peak - need)
+    options, _ = sweep.leanest(within, others)
     return Floor(*_peak(chain, forward_base, backward_base, options, others), options)
-
-
-def _leanest_within(chain: Columns, need: Int64, budget: int, others: int) -> tuple[Int64, int]:
-    free = np.zeros_like(need)
-    return sweep.leanest(sweep.Table(chain.offsets, chain.retained, free, budget - need), others)
 
 
 def evaluate(

@@ -4,7 +4,7 @@ What the blocks from one on need, at least, is what their own prefix does not kn
 left for them. So a state is that need and the extra, and an option before it makes of them
     need = max(the option's own need, retained + need)       extra = extra + the option's
 Nothing in it depends on a budget: the states that no other beats in both, at the first block, are
-the frontier. The lists are those of ``haversack_kernels.sweep``, and longer than for one budget,
+the frontier. The lists are those of ``haversack_kernels.pareto``, and longer than for one budget,
 for nothing bounds them but the largest budget asked for.
 """
 
@@ -16,10 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from haversack_kernels._jit import MAX_INT64, Int64, Signals, jit
-from haversack_kernels.sweep import (
-    CANCELLED,
-    DONE,
-    STOPPED,
+from haversack_kernels.pareto import (
     Options,
     States,
     Trail,
@@ -30,8 +27,10 @@ from haversack_kernels.sweep import (
     with_nodes,
     with_space,
 )
+from haversack_kernels.sweep import CANCELLED, DONE, STOPPED
 
-NO_NEED = -(2**62)
+NO_NEED = -(2**62) - 2**61
+"""What no blocks need: with all that is retained added, still below what any option needs."""
 
 
 class Chain(NamedTuple):

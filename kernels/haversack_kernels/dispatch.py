@@ -1,11 +1,11 @@
 """Which algorithm, type of cell and device solves a problem, and why.
 
 A core search takes microseconds on most instances and has no bound on the hard ones; a dense DP
-takes a time that is known beforehand. So the core goes first, with about as many states as cost
-what the dense DP would, and hands over (``haversack_kernels.dispatch_cost``). The core looks at
-bytes. Where a dense DP over bytes would take too long or too much memory, the core has all the
-states that it may have, and a dense DP in a coarser unit follows only if rounding costs less than
-the gap that is left.
+takes a time that is known beforehand. So the core goes first, with as many states as cost what the
+dense DP would, and hands over: by the costs of ``haversack_kernels.dispatch_cost`` both together
+take at most twice as long as the better of the two. The core looks at bytes. Where a dense DP over
+bytes would take too long or too much memory, the core has all the states that it may have, and a
+dense DP in a coarser unit follows only if rounding costs less than the gap that is left.
 
 Devices are what is handed in: what a dense DP costs there, and how to solve on it. One that fails
 is left out, and the others solve. Knows nothing of requests or of processes.
@@ -20,7 +20,7 @@ from haversack_kernels import ceiling, knapsack, prices, slots
 from haversack_kernels._jit import MAX_INT64, CancelFlag, Int64, integer, signals, total
 from haversack_kernels.columns import checked, sum_of_largest
 from haversack_kernels.devices import CPU, Device, cheapest, cpu
-from haversack_kernels.dispatch_cost import CORE_NS, SHARE, STATE_NS, Work
+from haversack_kernels.dispatch_cost import STATE_NS, Work, states_worth
 from haversack_kernels.dispatch_ways import (
     MOST_DENSE_NS,
     Explanation,
@@ -43,9 +43,6 @@ __all__ = [
     "solve_ceiling",
     "solve_knapsack",
 ]
-
-LEAST_STATES = 3 << 13
-"""What the core may look at before any dense solve: most of what the smallest one takes."""
 
 
 class _Question(NamedTuple):
@@ -83,7 +80,7 @@ def solve_knapsack(
 
     def allowance() -> int:
         exact.append(cheapest_way(problem, devices, problem.runs.size_unit))
-        return state_limit if exact[0] is None else _states(exact[0])
+        return state_limit if exact[0] is None else states_worth(exact[0].ns)
 
     selection = knapsack.search(problem, state_limit, stop, allowance)
     if not exact:
@@ -118,20 +115,15 @@ def _by_core(reason: str) -> Explanation:
     return Explanation("core", "", "cpu", reason)
 
 
-def _states(exact: Way) -> int:
-    """Return how many states the core may look at before the dense solve is the better bet."""
-    return max(int((SHARE * exact.ns - CORE_NS) / STATE_NS), LEAST_STATES)
-
-
 def _within(exact: Way | None, state_limit: int) -> str:
     if exact is None:
         return "proven by the search; no dense DP would do in time and memory"
-    states = min(_states(exact), state_limit)
+    states = min(states_worth(exact.ns), state_limit)
     return f"proven by the search, within the {states} states that {exact}, is worth"
 
 
 def _handed_over(exact: Way, state_limit: int) -> Explanation:
-    states = min(_states(exact), state_limit)
+    states = min(states_worth(exact.ns), state_limit)
     reason = f"the core may look at {states} states, then come {exact}"
     return Explanation("core, then dense", exact.cells, exact.device.name, reason)
 

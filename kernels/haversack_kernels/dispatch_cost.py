@@ -16,24 +16,17 @@ from haversack_kernels.knapsack import Problem
 from haversack_kernels.unsettled import Unsettled
 
 STATE_NS = 9.5
-"""A state of the core: 7 to 15 on a Zen 4 core, most often 8 to 10, as the CPU's other figures."""
+"""A state of the core on a Zen 4 core: 8 to 10 on most instances, 6 to 25 in all, most where fresh
+pages are written."""
+
+CORE_NS = 6e4
+"""What the core takes besides its states, on the same core."""
 
 BYTE_NS = ((1 << 20, 0.018), (1 << 23, 0.025), (1 << 24, 0.046), (1 << 62, 0.07))
 """A byte of a cell in rows of up to so many: in L2, in L3 of 32 MB, at its edge, beyond."""
 
-SOLVE_NS, CANDIDATE_NS = 2.5e5, 70.0
+SOLVE_NS, CANDIDATE_NS = 3e5, 70.0
 """What a dense solve on the CPU takes besides: in all, and for a candidate."""
-
-CORE_NS = 3e5
-"""What the core takes besides its states, and what its memory takes from a dense solve after it."""
-
-SHARE = 0.85
-"""The core may take this part of what the dense solve takes.
-
-Together they then take at most 1.85 times as long as the dense solve alone, and 2.2 times as long
-as the core would have with a little more. 2 is the least that both can be held to by a rule that
-does not know how long the core would take; what is not counted here has to fit below it.
-"""
 
 SLOT_NS = {"int32": 0.040, "int64": 0.088}
 """An option and slot on a Zen 4 core: 100 and 1,000 blocks of 8 options in 65,536 slots."""
@@ -84,6 +77,22 @@ class Work(NamedTuple):
     def row_bytes(self) -> int:
         """Return the bytes of a row."""
         return self.row * np.dtype(self.kind).itemsize
+
+
+def core_ns(states: int) -> float:
+    """Return what the core takes to look at so many states."""
+    return CORE_NS + states * STATE_NS
+
+
+def states_worth(dense_ns: float) -> int:
+    """Return how many states the core may look at before a dense solve: as many as cost the same.
+
+    Where they prove nothing both are paid: at most twice the dense solve, and at most twice what
+    the core would take with more states, for that is more than the dense solve takes. No rule that
+    does not know what the core needs can hold both below two. What is not counted, such as the way
+    from one to the other, is paid from what the core's best settles, which no dense solve sweeps.
+    """
+    return max(int((dense_ns - CORE_NS) / STATE_NS), 0)
 
 
 def cpu_one_ns(work: Work) -> float:
@@ -137,9 +146,7 @@ def _most_gain(problem: Problem | Unsettled) -> int:
 
 
 def _cells(sizes: Int64, capacity: int) -> int:
-    ordered = np.sort(sizes).astype(np.float64)  # their sum may be beyond int64
-    whole, halves = float(ordered.sum()), (ordered[::2], ordered[1::2])
-    return sum(int(_swept(half, float(capacity), whole - float(half.sum()))) for half in halves)
+    return int(_swept(np.sort(sizes).astype(np.float64), float(capacity)))
 
 
 def _sizes(problem: Problem | Unsettled) -> Int64:
@@ -167,12 +174,17 @@ def _chunks(size: Int64, copies: Int64) -> Int64:
 
 
 @jit
-def _swept(sizes: Float64, capacity: float, later: float) -> float:
-    """Return the cells of a half's rows, smallest first, if as much as ``later`` comes after it."""
-    reach, left, cells = 0.0, later, 0.0
-    for i in range(sizes.size):
-        left += sizes[i]
-    for i in range(sizes.size):
-        reach, left = reach + sizes[i], left - sizes[i]
-        cells += max(min(reach, capacity) - max(sizes[i], capacity - left) + 1.0, 0.0)
+def _swept(ordered: Float64, capacity: float) -> float:
+    """Return the cells of the rows of both halves, every other size each, smallest first.
+
+    In floats, for the sizes may sum up to more than an int64 holds.
+    """
+    whole, cells = 0.0, 0.0
+    for size in ordered:
+        whole += size
+    for half in range(2):
+        reach, left = 0.0, whole
+        for i in range(half, ordered.size, 2):
+            reach, left = reach + ordered[i], left - ordered[i]
+            cells += max(min(reach, capacity) - max(ordered[i], capacity - left) + 1.0, 0.0)
     return cells

@@ -32,6 +32,7 @@ SECTIONS: dict[str, Callable[[], Iterator[Row]]] = {
     "bytes": kernels_core.in_bytes,
     "slots": kernels_ceiling.dense_slots,
     "lists": kernels_ceiling.lists,
+    "floor": kernels_ceiling.floors,
     "cp-sat": kernels_ceiling.against_cp_sat,
     "budgets": kernels_ceiling.budgets,
     "in-flight": kernels_ceiling.in_flight,

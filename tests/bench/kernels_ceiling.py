@@ -1,4 +1,4 @@
-"""The ceiling kernels: dense slots against plain loops, lists and their states, budgets, stages."""
+"""The ceiling kernels: dense slots against plain loops, lists, floors, budgets, stages."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -9,9 +9,11 @@ from tests.bench.chains import Columns, blocks_of_eight, budget_between
 from tests.bench.kernels_peers import cp_sat
 from tests.bench.paired import race
 from tests.bench.table import Row, at_least
-from tests.oracles import ceiling_by_dense_dp
+from tests.oracles import ceiling_by_dense_dp, floor_by_halving
 
-from haversack_kernels import ceiling, ceiling_search, slots, sweep
+from haversack_kernels import ceiling, ceiling_floor, ceiling_search, slots, sweep
+from haversack_kernels._jit import signals
+from haversack_kernels.ceiling_floor import Needs
 
 SLOTS = 1 << 16
 GOAL_MS = 20
@@ -78,6 +80,31 @@ def _lists(columns: Columns, blocks: int, jitter: float, share: float) -> Iterat
     yield Row("lists", f"{what}: lists{goal}", times.ms("lists"), "ms")
     yield Row("lists", f"{what}: states", found[0].states / 1000, "k")
     yield Row("lists", f"{what}: gap", 1e6 * (1 - choice.lower_bound / choice.extra), "ppm")
+
+
+def floors() -> Iterator[Row]:
+    """Hold the lists of the floor against halving the budget, as the oracle does."""
+    for blocks, jitter in ((200, 0.0), (200, 0.03), (1000, 0.0), (1000, 0.03)):
+        for microbatches in (1, 8):
+            yield from _floor(blocks_of_eight(blocks, jitter), jitter, microbatches)
+
+
+def _floor(columns: Columns, jitter: float, microbatches: int) -> Iterator[Row]:
+    base = np.zeros(columns.offsets.size - 1, dtype=np.int64)
+    need = np.maximum(columns.forward_peak, columns.backward_peak)
+    needs, others, stop = Needs(*columns[:2], need), microbatches - 1, signals(None)
+    times = race(
+        {
+            "floor": lambda: ceiling.floor(*columns[:4], base, base, in_flight=microbatches),
+            "lists": lambda: ceiling_floor.least_peak(needs, others, stop),
+            "halving": lambda: floor_by_halving(*needs, others),
+        },
+        rounds=9,
+    )
+    what = f"{base.size} blocks, {jitter:.0%} jitter, {microbatches} in flight"
+    yield Row("floor", f"{what}: with checks and its plan", times.ms("floor"), "ms")
+    yield Row("floor", f"{what}: lists", times.ms("lists"), "ms")
+    yield Row("floor", f"{what}: halving / lists", times.ratio("halving", "lists"), "x")
 
 
 def against_cp_sat() -> Iterator[Row]:

@@ -66,17 +66,43 @@ def test_core_dense_and_highs_agree(family: str, seed: int) -> None:
     assert (np.diff(curve.gains) >= 0).all()
 
 
+@pytest.mark.slow
+@every_family
+@pytest.mark.parametrize(("n", "capacity", "seed"), [(200, 100_000, 1), (400, 200_000, 2)])
+def test_core_dense_and_highs_agree_on_hundreds(
+    family: str, n: int, capacity: int, seed: int
+) -> None:
+    """Of 400 candidates whose gains follow sizes HiGHS proves none; then its bounds are held to."""
+    instance = make(family, n, capacity, seed)
+    selection, found = knapsack.solve(*instance[1:]), solved_by_highs(instance, nodes=1500)
+    check(selection, instance)
+    assert selection.proven
+    assert selection.gain == dense.solve_one(*instance[1:]).gain
+    theirs = gain_of(instance, found)
+    assert theirs == selection.gain or not found.success
+    assert theirs <= selection.gain <= -found.mip_dual_bound + 0.5
+    assert found.success or n == 400
+
+
 def gain_by_highs(instance: Instance) -> int:
+    found = solved_by_highs(instance)
+    assert found.success
+    return gain_of(instance, found)
+
+
+def gain_of(instance: Instance, found: Any) -> int:
+    return int(instance.gains[found.x > 0.5].sum())
+
+
+def solved_by_highs(instance: Instance, nodes: int = 1 << 30) -> Any:
     optimize: Any = pytest.importorskip("scipy.optimize", reason="HiGHS comes with scipy")
-    found = optimize.milp(
+    return optimize.milp(
         -instance.gains.astype(float),
         constraints=optimize.LinearConstraint(instance.sizes[np.newaxis], ub=instance.capacity),
         integrality=np.ones(instance.sizes.size),
         bounds=optimize.Bounds(0, 1),
-        options={"mip_rel_gap": 0},
+        options={"mip_rel_gap": 0, "node_limit": nodes},
     )
-    assert found.success
-    return int(instance.gains[found.x > 0.5].sum())
 
 
 @pytest.mark.slow

@@ -1,15 +1,19 @@
 """What compiles or loads after the warm-up: run as ``python -m tests.unit.kernels.after_warmup``.
 
 Warms up, then plans by every algorithm and type of cell that a request can lead to; prints the
-kernels that had to be made ready meanwhile as one JSON list.
+kernels that had to be made ready meanwhile, and those that are compiled for other types than their
+annotations declare, as one JSON object.
 """
 
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 from tests.bench.instances import make
+from tests.unit.kernels.declared import signatures_fit
+from tests.unit.kernels.test_warmup import ENTRIES
 
 from haversack.parallelism import Parallelism, Sharding
 from haversack.plan import Candidates, PlanRequest
@@ -34,7 +38,13 @@ def main() -> None:
         ways.add((answer.solved_by.algorithm, answer.solved_by.cells))
     assert {way for way, _ in ways} == {"core", "core, then dense", "lists", "lists, then slots"}
     assert {cells for _, cells in ways} >= {"", "int32", "int64"}
-    print(json.dumps([name for name, count in made_ready().items() if count != before[name]]))
+    late = [name for name, count in made_ready().items() if count != before[name]]
+    odd = [f"{module.__name__}.{name}" for module, name in ENTRIES if not is_declared(module, name)]
+    print(json.dumps({"made ready late": late, "not as declared": odd}))
+
+
+def is_declared(module: ModuleType, name: str) -> bool:
+    return signatures_fit(getattr(module, name))
 
 
 def made_ready() -> dict[str, int]:

@@ -1,7 +1,5 @@
-import json
 from concurrent.futures import ThreadPoolExecutor
 from math import inf
-from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -9,11 +7,9 @@ import pytest
 from tests.bench.instances import make
 from tests.oracles import knapsack_by_dense_dp
 
-from haversack_kernels import ceiling, dense, dispatch, dispatch_cost, knapsack
+from haversack_kernels import ceiling, dense, dispatch, knapsack, phases
 from haversack_kernels._jit import Int64
 from haversack_kernels.arena import ArenaLimitError
-from haversack_kernels.dense_items import reduced
-from haversack_kernels.dense_memory import need_for_one
 from haversack_kernels.devices import Device
 from haversack_kernels.dispatch import Explanation
 from haversack_kernels.dispatch_cost import Work
@@ -65,19 +61,19 @@ def test_a_hard_instance_is_handed_over_to_a_dense_dp(scale: int, cells: str) ->
     assert "states, then come" in why.reason
 
 
-def test_the_core_may_cost_its_share_of_the_dense_dp_and_no_more() -> None:
-    """The share below one is what holds both together under twice the dense solve alone."""
-    dense_ns = 1e8
-    device = dispatch.CPU._replace(one_ns=lambda work: dense_ns)
+def test_a_flag_set_before_the_dense_dp_stops_the_core_at_its_next_step() -> None:
+    cancel = np.zeros(1, dtype=np.uint8)
 
-    def states(state_limit: int) -> int:
-        why = dispatch.explain_knapsack(*COLUMNS, state_limit=state_limit, devices=[device])
-        return int(why.reason.removeprefix("the core may look at ").partition(" ")[0])
+    def cancelled_when_asked(work: Work) -> float:
+        cancel[0] = 1
+        return 1e9
 
-    core_ns = dispatch_cost.CORE_NS + states(1 << 40) * dispatch_cost.STATE_NS
-    assert core_ns == pytest.approx(dispatch_cost.SHARE * dense_ns, rel=1e-6)
-    assert dispatch_cost.SHARE < 1
-    assert states(5000) == 5000
+    devices = [dispatch.CPU._replace(one_ns=cancelled_when_asked)]
+    with pytest.raises(SolveCancelled) as stopped:
+        dispatch.solve_knapsack(*COLUMNS, devices=devices, cancel=cancel)
+    quick = knapsack.solve(*COLUMNS, state_limit=phases.QUICK + phases.QUICK_PER_RUN * 200)
+    assert not quick.proven
+    assert 0 < stopped.value.states <= phases.QUICK + phases.QUICK_PER_RUN * 200
 
 
 def test_the_cheapest_device_that_has_the_memory_is_used() -> None:
@@ -130,16 +126,6 @@ def test_a_coarser_unit_is_tried_where_it_can_close_the_gap() -> None:
     assert "in units of" in why.reason
     assert alone.gain <= selection.gain <= selection.upper_bound == alone.upper_bound
     assert columns[0][selection.mask].sum() <= columns[2]
-
-
-@pytest.mark.parametrize("family", ["uncorrelated", "spanner", "transformer", "circle"])
-@pytest.mark.parametrize(("n", "capacity"), [(200, 100_000), (1000, 50_000)])
-def test_the_cells_of_a_dense_dp_are_known_beforehand(family: str, n: int, capacity: int) -> None:
-    instance = make(family, n, capacity)
-    problem = knapsack.reduced(*instance[1:])
-    assert isinstance(problem, knapsack.Problem)
-    words = need_for_one(reduced(*instance[1:], 1)).words
-    assert dispatch_cost.dense_cells(problem) == pytest.approx(64 * words, rel=0.15)
 
 
 def test_a_flag_set_before_stops_everything() -> None:
@@ -257,24 +243,6 @@ def test_the_cells_of_slots_are_named_as_they_are() -> None:
     assert dispatch.solve_ceiling(**columns, state_limit=100, devices=quick)[1].cells == "int64"
 
 
-EVEN = json.loads((Path(__file__).parents[2] / "golden" / "h200_break_even.json").read_text())
-
-
-@pytest.mark.parametrize("row", EVEN["rows"], ids=lambda row: f"{row['kind']} {row['cells']}")
-def test_the_choice_takes_at_most_twice_the_better_device_as_measured(row: dict[str, Any]) -> None:
-    """The CPU's time over the device's, as one run on the card measured it."""
-    n, cells = EVEN["candidates"], row["cells"]
-    random = np.random.default_rng(n)
-    sizes = random.integers(cells // n, 3 * cells // n + 1, n)
-    most = {"int32": 1000, "int64": 2**40}[row["kind"]]
-    problem = knapsack.reduced(sizes, random.integers(1, most, n), cells)
-    assert isinstance(problem, knapsack.Problem)
-    swept = dispatch_cost.dense_cells(problem)
-    work = Work(row["kind"], cells, swept, rows=n, size_sum=float(sizes.sum()))
-    takes_cpu = dispatch_cost.cpu_one_ns(work) <= dispatch_cost.cuda_one_ns(work)
-    assert (row["cpu_over_device"] if takes_cpu else 1 / row["cpu_over_device"]) <= 2
-
-
 def test_hand_overs_side_by_side_give_what_they_give_alone() -> None:
     sizes, gains, capacity = COLUMNS
     capacities = [capacity - 1_000 * less for less in range(8)]
@@ -289,3 +257,17 @@ def test_hand_overs_side_by_side_give_what_they_give_alone() -> None:
     for (one, why), (other, same) in zip(alone, together, strict=True):
         assert (one[1:], why) == (other[1:], same)
         assert (one.mask == other.mask).all()
+
+
+def test_slots_side_by_side_give_what_they_give_alone() -> None:
+    def at(blocks: int) -> tuple[ceiling.Choice, Explanation]:
+        quick = [eager(dispatch.CPU, 1e-8)]
+        return dispatch.solve_ceiling(**chain(blocks), state_limit=100, devices=quick)
+
+    alone = list(map(at, range(60, 68)))
+    assert [why.algorithm for _, why in alone].count("lists, then slots") >= 4
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(at, range(60, 68)))
+    for (one, why), (other, same) in zip(alone, together, strict=True):
+        assert (one[1:], why) == (other[1:], same)
+        assert (one.options == other.options).all()

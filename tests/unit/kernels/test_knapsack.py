@@ -144,6 +144,23 @@ def test_a_flag_set_while_solving_stops_before_the_next_list_step() -> None:
     assert steps[0] <= begun + 1  # one may have begun before it was counted
 
 
+def test_a_flag_set_between_two_steps_stops_before_the_next() -> None:
+    sizes, gains = endless_instance()
+    problem, stop = knapsack.reduced(sizes, gains, int(sizes.sum()) // 3), signals(None)
+    assert isinstance(problem, knapsack.Problem)
+    steps = list[int]()
+
+    def allowance() -> int:  # asked after the quick look, as many lists as that has made
+        steps.append(int(stop.steps[0]))
+        stop.cancel[0] = 1
+        return 1 << 30
+
+    with pytest.raises(SolveCancelled) as stopped:
+        knapsack.search(problem, 1 << 30, stop, allowance)
+    assert steps == [stop.steps[0]]
+    assert 0 < steps[0] < stopped.value.states
+
+
 def test_list_steps_are_counted() -> None:
     sizes, gains = hard_instance(60)
     steps = np.zeros(1, dtype=np.int64)

@@ -3,6 +3,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from haversack_kernels import (
     ceiling,
+    ceiling_floor,
     ceiling_frontier,
     ceiling_kept,
     dense_curve,
@@ -29,7 +31,7 @@ from haversack_kernels import (
 from haversack_kernels.warmup import warm_up
 
 ROOT = Path(__file__).parents[3]
-ENTRIES: tuple[tuple[Any, str], ...] = (
+ENTRIES: tuple[tuple[ModuleType, str], ...] = (
     (runs, "reduce"),
     (runs, "order_exactly"),
     (runs, "mask"),
@@ -52,6 +54,7 @@ ENTRIES: tuple[tuple[Any, str], ...] = (
     (ceiling_kept, "within"),
     (ceiling_kept, "is_allowed"),
     (ceiling_kept, "plan_of"),
+    (ceiling_floor, "least_peak"),
     (ceiling_frontier, "frontier"),
     (ceiling_frontier, "plan_at"),
     (slots, "reach"),
@@ -112,4 +115,4 @@ def test_after_the_warm_up_no_request_waits_for_a_kernel() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == []
+    assert json.loads(done.stdout) == {"made ready late": [], "not as declared": []}
