@@ -39,6 +39,12 @@ from haversack.verify import (
     VerifyEvent,
     VerifyRequest,
 )
+from haversack.verify_jobs import (
+    GetVerifyJobRequest,
+    GetVerifyJobResponse,
+    ListVerifyJobsRequest,
+    ListVerifyJobsResponse,
+)
 
 ESTIMATE_TIMEOUT = 10.0  # seconds
 PLAN_TIMEOUT = 60.0
@@ -84,6 +90,8 @@ ESTIMATE = Rpc("Estimate", EstimateRequest, Estimate)
 PLAN = Rpc("Plan", PlanRequest, Plan)
 VERIFY = Rpc("Verify", VerifyRequest, VerifyEvent)
 CANCEL_VERIFY = Rpc("CancelVerify", CancelVerifyRequest, CancelVerifyResponse)
+GET_VERIFY_JOB = Rpc("GetVerifyJob", GetVerifyJobRequest, GetVerifyJobResponse)
+LIST_VERIFY_JOBS = Rpc("ListVerifyJobs", ListVerifyJobsRequest, ListVerifyJobsResponse)
 LIST_WORKLOADS = Rpc("ListWorkloads", ListWorkloadsRequest, ListWorkloadsResponse)
 
 _SERVICE = service_pb2.DESCRIPTOR.services_by_name["HaversackService"].full_name

@@ -27,6 +27,8 @@ AFTER_A_FORK = (
 )
 LONGEST_SOCKET_PATH = 103  # bytes, on macOS; Linux takes 107
 
+_END_TASKS_S = 2.0  # they have nothing left to do but to end
+
 _opened_in: list[int] = []  # the process of every server that is open; a fork copies it
 
 
@@ -87,12 +89,22 @@ def _started_loop(stack: contextlib.ExitStack) -> asyncio.AbstractEventLoop:
     thread.start()
 
     def stop() -> None:
+        asyncio.run_coroutine_threadsafe(_end_tasks(), loop).result()
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
 
     stack.callback(_only_here(stop))
     return loop
+
+
+async def _end_tasks() -> None:
+    """Cancel what is left of a call that was given up; a loop says so of tasks that it drops."""
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    if left:
+        await asyncio.wait(left, timeout=_END_TASKS_S)
 
 
 def _stop(server: Server, loop: asyncio.AbstractEventLoop) -> None:

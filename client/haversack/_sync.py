@@ -4,6 +4,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
+from os import PathLike
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
@@ -15,6 +16,7 @@ from haversack._embedded import embedded_server
 from haversack.estimate import Estimate, EstimateRequest, WhatIf
 from haversack.keywords import RunOptions, VerifyOptions
 from haversack.plan import Candidates, Plan, PlanRequest, RecomputeCandidates
+from haversack.profile import Profile
 from haversack.questions import EstimateQuestion, OutOfMemory
 from haversack.run import BlockAction, Measurement
 from haversack.v1.service_pb2_grpc import HaversackServiceStub
@@ -27,6 +29,7 @@ from haversack.verify import (
     VerifyReport,
     VerifyRequest,
 )
+from haversack.verify_jobs import GetVerifyJobRequest, ListVerifyJobsResponse, VerifyJob
 
 Request = TypeVar("Request")
 Answer = TypeVar("Answer")
@@ -96,6 +99,9 @@ class Client:
         request: PlanRequest | None = None,
         *,
         timeout: float = _calls.PLAN_TIMEOUT,
+        profile: Profile | str | PathLike[str] | None = None,
+        workload: str | None = None,
+        args: Mapping[str, Any] | str | None = None,
         candidates: Candidates | Mapping[str, Any] | None = None,
         recompute_candidates: RecomputeCandidates | Mapping[str, Any] | None = None,
         fit_expected: bool = False,
@@ -103,8 +109,14 @@ class Client:
         state_limit: int | None = None,
         **run: Unpack[RunOptions],
     ) -> Plan:
-        """Ask what to save and to recompute under a budget; a request, or the keywords of one."""
+        """Ask what to save and to recompute under a budget; a request, or the keywords of one.
+
+        A large ``workload`` takes longer than the usual ``timeout`` to be profiled and certified.
+        """
         keywords = {
+            "profile": profile,
+            "workload": workload,
+            "args": args,
             "candidates": candidates,
             "recompute_candidates": recompute_candidates,
             "frontier_points": frontier_points,
@@ -201,6 +213,25 @@ class Client:
         """Stop a job, and tell where it stands; one that has its report stays as it is."""
         request = CancelVerifyRequest(job_id=job_id)
         return self._ask(_calls.CANCEL_VERIFY, request, timeout).state
+
+    def get_verify_job(self, job_id: str, *, timeout: float = _calls.SHORT_TIMEOUT) -> VerifyJob:
+        """Ask where a job stands; its report is there once it is over."""
+        request = GetVerifyJobRequest(job_id=job_id)
+        return self._ask(_calls.GET_VERIFY_JOB, request, timeout).job
+
+    def list_verify_jobs(
+        self,
+        *,
+        states: Sequence[JobState | str] = (),
+        page_size: int | None = None,
+        page_token: str = "",
+        timeout: float = _calls.SHORT_TIMEOUT,
+    ) -> ListVerifyJobsResponse:
+        """List a page of the jobs that the server knows, the latest first, without reports."""
+        request = requests.list_verify_jobs_request(
+            states=states, page_size=page_size, page_token=page_token
+        )
+        return self._ask(_calls.LIST_VERIFY_JOBS, request, timeout)
 
     def list_workloads(self, *, timeout: float = _calls.SHORT_TIMEOUT) -> ListWorkloadsResponse:
         """List the built-in workloads."""

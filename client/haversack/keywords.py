@@ -5,6 +5,7 @@ from os import PathLike
 from typing import Any, TypedDict
 
 from haversack.finetuning import Finetuning, StoredWeights
+from haversack.parallelism import Sharding
 from haversack.plan import Plan
 from haversack.run import (
     Attention,
@@ -82,7 +83,8 @@ class VerifyOptions(TypedDict, total=False):
     """Keywords of a Verify job, beside the workload; what is not given keeps the noun's default.
 
     ``deadline`` is in seconds, ``memory`` in bytes or text such as "4GiB"; ``args`` are the
-    factory's keyword arguments, as a mapping or as the text of a JSON object.
+    factory's keyword arguments, as a mapping or as the text of a JSON object. ``plan`` may be a
+    file of one; ``shard`` is "ddp" or "fsdp2", with a ``world_size`` of 2 or 4.
     """
 
     args: Mapping[str, Any] | str | None
@@ -102,4 +104,6 @@ class VerifyOptions(TypedDict, total=False):
     deterministic_algorithms: bool
     keep_after_disconnect: bool
     regions: Sequence[str]
-    plan: Plan | VerifyPlan | None
+    plan: Plan | VerifyPlan | str | PathLike[str] | None
+    shard: Sharding | str | None
+    world_size: int | None

@@ -1,12 +1,27 @@
 """Plan: what to save and what to recompute under a budget. The question, and the answer."""
 
-import enum
 from dataclasses import dataclass
 
 from haversack import checks
 from haversack.basis import Basis
 from haversack.errors import Violation, check
 from haversack.parallelism import Parallelism
+from haversack.plan_parts import (
+    Baseline,
+    BudgetConversion,
+    Certificate,
+    CertifiedPhase,
+    FrontierPoint,
+    FrontierReading,
+    MomentPeak,
+    PeakAt,
+    PlanStatus,
+    PlanWhatIfAnswer,
+    RankPlan,
+    Rung,
+    SolvedBy,
+)
+from haversack.profile import Profile
 from haversack.run import (
     Advice,
     BlockAction,
@@ -18,9 +33,36 @@ from haversack.run import (
     Training,
     TrainingRun,
 )
+from haversack.verify import workload_violations
+
+__all__ = [
+    "MOST_CANDIDATES",
+    "MOST_GRAPH_NS",
+    "MOST_WHAT_IFS",
+    "Baseline",
+    "BudgetConversion",
+    "Candidates",
+    "Certificate",
+    "CertifiedPhase",
+    "FrontierPoint",
+    "FrontierReading",
+    "MomentPeak",
+    "PeakAt",
+    "Plan",
+    "PlanConstraints",
+    "PlanRequest",
+    "PlanStatus",
+    "PlanWhatIf",
+    "PlanWhatIfAnswer",
+    "RankPlan",
+    "RecomputeCandidates",
+    "Rung",
+    "SolvedBy",
+]
 
 MOST_CANDIDATES = 1_000_000
 MOST_WHAT_IFS = 64
+MOST_GRAPH_NS = 3_600 * 10**9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,6 +129,7 @@ class PlanConstraints:
     must_save: tuple[str, ...] = ()
     must_recompute: tuple[str, ...] = ()
     equal_treatment: bool = False
+    without_segments: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,6 +155,8 @@ class PlanRequest(TrainingRun):
     constraints: PlanConstraints | None = None
     measurements: tuple[Measurement, ...] = ()
     what_ifs: tuple[PlanWhatIf, ...] = ()
+    rank: int | None = None
+    graph_ns: int | None = None
 
     def subjects(self) -> dict[str, bool]:
         """Which subjects are set, by the name of their field."""
@@ -127,9 +172,13 @@ class PlanRequest(TrainingRun):
         found += checks.optional_integer("frontier_points", self.frontier_points, most=64)
         most_states = 2**28  # 16 bytes each
         found += checks.optional_integer("state_limit", self.state_limit, least=1, most=most_states)
+        found += checks.optional_integer("rank", self.rank)
+        found += checks.optional_integer("graph_ns", self.graph_ns, least=1, most=MOST_GRAPH_NS)
         if self.training.actions or self.training.recompute is not Recompute.UNSPECIFIED:
             sentence = "a plan chooses what is recomputed; leave recompute and actions out"
             found.append(Violation("training.recompute", sentence))
+        if self.workload is not None:
+            found += workload_violations("workload", self.workload)
         if len(self.what_ifs) > MOST_WHAT_IFS:
             sentence = f"{len(self.what_ifs)} variations are too many; at most {MOST_WHAT_IFS}"
             found.append(Violation("what_ifs", sentence))
@@ -140,88 +189,6 @@ class PlanRequest(TrainingRun):
             sentence = "device bytes need a model to be converted; give candidates allocated bytes"
             found.append(Violation("budget.kind", sentence))
         check(found)
-
-
-class PlanStatus(enum.IntEnum):
-    """How good a plan is."""
-
-    UNSPECIFIED = 0
-    OPTIMAL = 1
-    FEASIBLE = 2
-    INFEASIBLE = 3
-
-
-class Rung(enum.IntEnum):
-    """The step of the ladder that answered."""
-
-    UNSPECIFIED = 0
-    FLOOR = 1
-    INDEPENDENT = 2
-    CEILING = 3
-    SEGMENTS = 4
-    GRAPH = 5
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BudgetConversion:
-    """The budget as it was used: what was given, and what it leaves for allocated bytes."""
-
-    given: Budget | None = None
-    allocated_bytes: int = 0
-    steps: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PeakAt:
-    """Where a peak is, and its largest terms."""
-
-    block: str = ""
-    phase: str = ""
-    moment: str = ""
-    largest_terms: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Certificate:
-    """The planned step run as one whole, beside the prediction."""
-
-    basis: Basis = Basis.UNSPECIFIED
-    observed_peak_bytes: int = 0
-    observed_at: PeakAt | None = None
-    replanned: bool = False
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PlanWhatIfAnswer:
-    """The answer to one variation."""
-
-    name: str
-    status: PlanStatus = PlanStatus.UNSPECIFIED
-    extra_ns: int = 0
-    predicted_peak_bytes: int | None = None
-    floor_bytes: int = 0
-    reason: str = ""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FrontierPoint:
-    """What a budget buys."""
-
-    budget_bytes: int
-    peak_bytes: int
-    cost: int
-    saved_count: int
-    proven: bool = False
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SolvedBy:
-    """Which algorithm, type of cell and device solved a plan, and why."""
-
-    algorithm: str
-    cells: str = ""
-    device: str = "cpu"
-    reason: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -257,3 +224,9 @@ class Plan:
     certificate: Certificate | None = None
     what_ifs: tuple[PlanWhatIfAnswer, ...] = ()
     solved_by: SolvedBy | None = None
+    baselines: tuple[Baseline, ...] = ()
+    reading: FrontierReading | None = None
+    ranks: tuple[RankPlan, ...] = ()
+    equal_treatment_ns: int | None = None
+    moments: tuple[MomentPeak, ...] = ()
+    profile: Profile | None = None

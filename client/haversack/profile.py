@@ -41,6 +41,17 @@ class ProfileBlock:
     mutates_inputs: bool = False
     data_dependent: bool = False
     fingerprint: str = ""
+    segment_bytes: int | None = None
+    segment_peak_bytes: int | None = None
+    forward_ns: int | None = None
+
+    def __post_init__(self) -> None:
+        found = checks.integer("table", self.table)
+        for name in ("parameter_bytes", "gradient_bytes"):
+            found += checks.integer(name, getattr(self, name))
+        for name in ("segment_bytes", "segment_peak_bytes", "forward_ns"):
+            found += checks.optional_integer(name, getattr(self, name))
+        check(found)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,12 +77,20 @@ class Profile:
     held_by_caller_bytes: int = 0
     workspace_bytes: int = 0
     skips: tuple[SkipTensor, ...] = ()
+    optimizer_state_bytes: int | None = None
+    optimizer_step_bytes: int = 0
+    standing_bytes: int = 0
     not_profiled: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         found = checks.integer("profile.format_version", self.format_version, least=1, most=1)
         for index, table in enumerate(self.tables):
             found += table.violations(f"profile.tables[{index}]")
+        for name in ("held_by_caller_bytes", "optimizer_step_bytes", "standing_bytes"):
+            found += checks.integer(f"profile.{name}", getattr(self, name))
+        found += checks.optional_integer(
+            "profile.optimizer_state_bytes", self.optimizer_state_bytes
+        )
         last = len(self.tables) - 1
         for index, block in enumerate(self.blocks):
             found += checks.integer(f"profile.blocks[{index}].table", block.table, most=last)

@@ -27,6 +27,7 @@ class EstimateQuestion(enum.IntEnum):
     COLLECTIVES = 8
     KNOBS = 9
     TRACE = 10
+    ALLOCATOR = 11
 
 
 class OomMatchKind(enum.IntEnum):

@@ -6,19 +6,30 @@ combinations, which the nouns check, nor of the fields of a run, which ``run_fie
 
 import json
 from collections.abc import Mapping, Sequence
+from os import PathLike
 from typing import Any, TypeVar, Unpack
 
 from haversack import checks, spelling, strict_json
+from haversack.answer_files import read_profile
 from haversack.documents import json_of
 from haversack.errors import InvalidRequestError, Violation
 from haversack.estimate import EstimateRequest, WhatIf
 from haversack.keywords import RunOptions, VerifyOptions
-from haversack.plan import Candidates, Plan, PlanRequest, RecomputeCandidates
+from haversack.plan import Candidates, PlanConstraints, PlanRequest, RecomputeCandidates
+from haversack.profile import Profile
 from haversack.questions import EstimateQuestion, OutOfMemory
 from haversack.reading import refuse
 from haversack.run import BlockAction, Measurement, WorkloadReference
 from haversack.run_fields import run_fields
-from haversack.verify import Facet, VerifyLimits, VerifyPlan, VerifyRequest, VerifySchedule
+from haversack.verify import (
+    Facet,
+    JobState,
+    VerifyLimits,
+    VerifyRequest,
+    VerifySchedule,
+)
+from haversack.verify_fields import nanoseconds, verify_plan, world_of
+from haversack.verify_jobs import ListVerifyJobsRequest
 
 Columns = Mapping[str, Any]
 Part = TypeVar("Part")
@@ -77,10 +88,31 @@ def plan_request(
     fit_expected: bool = False,
     frontier_points: int | None = None,
     state_limit: int | None = None,
+    profile: Profile | str | PathLike[str] | None = None,
+    workload: str | None = None,
+    args: Mapping[str, Any] | str | None = None,
+    must_save: Sequence[str] = (),
+    must_recompute: Sequence[str] = (),
+    equal_treatment: bool = False,
+    without_segments: bool = False,
+    rank: int | None = None,
     **run: Unpack[RunOptions],
 ) -> PlanRequest:
-    """Build the request for a plan, of a model or of independent candidates given as columns."""
+    """Build the request for a plan, of a model or of independent candidates given as columns.
+
+    ``profile`` is one that ``haversack.torch.profile`` made, or a file of one; ``workload`` the
+    name of a built-in one, or "package.module:factory", whose keyword arguments are ``args``.
+    ``must_save`` and ``must_recompute`` name blocks; ``equal_treatment`` treats equal blocks and
+    all ranks alike, ``without_segments`` leaves checkpoints around several blocks out; ``rank``
+    plans for its class alone.
+    """
     _refuse_unknown("plan_request", run, RunOptions)
+    constraints = PlanConstraints(
+        must_save=spelling.sequence(must_save, "constraints.must_save"),
+        must_recompute=spelling.sequence(must_recompute, "constraints.must_recompute"),
+        equal_treatment=spelling.flag(equal_treatment, "constraints.equal_treatment"),
+        without_segments=spelling.flag(without_segments, "constraints.without_segments"),
+    )
     return PlanRequest(
         **run_fields(run),
         candidates=_candidates(candidates),
@@ -88,6 +120,10 @@ def plan_request(
         fit_expected=spelling.flag(fit_expected, "fit_expected"),
         frontier_points=checks.plain(frontier_points),
         state_limit=checks.plain(state_limit),
+        profile=_profile(profile),
+        workload=_workload(workload, args),
+        constraints=None if constraints == PlanConstraints() else constraints,
+        rank=checks.plain(rank),
     )
 
 
@@ -96,13 +132,9 @@ def verify_request(*, workload: str, **options: Unpack[VerifyOptions]) -> Verify
     _refuse_unknown("verify_request", options, VerifyOptions)
     given: dict[str, Any] = dict(options)
     given |= {name: checks.plain(given[name]) for name in ("seed", "threads") if name in given}
-    name = spelling.text(workload, "workload.name")
-    reference = WorkloadReference(
-        **{"entry_point" if ":" in name else "name": name},
-        args_json=_args_json(given.pop("args", None)),
-    )
+    reference = _reference(workload, given.pop("args", None))
     limits = VerifyLimits(
-        deadline_ns=_nanoseconds(given.pop("deadline", None), "limits.deadline_ns"),
+        deadline_ns=nanoseconds(given.pop("deadline", None), "limits.deadline_ns"),
         memory_bytes=spelling.size(given.pop("memory", None), "limits.memory_bytes"),
     )
     waived = spelling.sequence(given.pop("waive", ()), "waivers")
@@ -113,9 +145,41 @@ def verify_request(*, workload: str, **options: Unpack[VerifyOptions]) -> Verify
         waivers=tuple(_facet(f"waivers[{place}]", facet) for place, facet in enumerate(waived)),
         schedule=schedule,
         regions=spelling.sequence(given.pop("regions", ()), "regions"),
-        plan=_verify_plan(given.pop("plan", None)),
+        plan=verify_plan(given.pop("plan", None)),
+        world=world_of(given.pop("shard", None), given.pop("world_size", None)),
         **given,
     )
+
+
+def list_verify_jobs_request(
+    *, states: Sequence[JobState | str] = (), page_size: int | None = None, page_token: str = ""
+) -> ListVerifyJobsRequest:
+    """Build the request for a page of jobs; states are named as in "running"."""
+    given = spelling.sequence(states, "states")
+    named = [spelling.named(JobState, each, f"states[{at}]") for at, each in enumerate(given)]
+    return ListVerifyJobsRequest(
+        states=tuple(named),
+        page_size=checks.plain(page_size),
+        page_token=spelling.text(page_token, "page_token"),
+    )
+
+
+def _reference(workload: str, args: Mapping[str, Any] | str | None) -> WorkloadReference:
+    name = spelling.text(workload, "workload.name")
+    key = "entry_point" if ":" in name else "name"
+    return WorkloadReference(**{key: name}, args_json=_args_json(args))
+
+
+def _workload(
+    workload: str | None, args: Mapping[str, Any] | str | None
+) -> WorkloadReference | None:
+    if workload is None and args is not None:
+        refuse("there is no workload that these could be for", "workload.args_json")
+    return None if workload is None else _reference(workload, args)
+
+
+def _profile(given: Profile | str | PathLike[str] | None) -> Profile | None:
+    return given if given is None or isinstance(given, Profile) else read_profile(given)
 
 
 def _what_if(path: str, given: WhatIf | Mapping[str, Any]) -> WhatIf:
@@ -215,21 +279,6 @@ def _args_json(args: Mapping[str, Any] | str | None) -> str:
 
 def _facet(path: str, given: Facet | str) -> Facet:
     return spelling.named(Facet, given, path)
-
-
-def _nanoseconds(seconds: float | None, field: str) -> int | None:
-    if seconds is None:
-        return None
-    number: Any = checks.plain(seconds)
-    if type(number) not in (int, float) or not 0 < number < 10**9:
-        refuse(f"{checks.shortly(number)} is not a number of seconds above 0, such as 60", field)
-    return round(number * 10**9) or 1
-
-
-def _verify_plan(plan: Plan | VerifyPlan | None) -> VerifyPlan | None:
-    if plan is None or isinstance(plan, VerifyPlan):
-        return plan
-    return VerifyPlan(actions=plan.actions, predicted_peak_bytes=plan.predicted_peak_bytes)
 
 
 def _refuse_unknown(function: str, given: Mapping[str, Any], known: type) -> None:

@@ -75,6 +75,29 @@ class RecomputeModule(enum.IntEnum):
     LATENT_EXPANSION = 6
 
 
+class OffloadModule(enum.IntEnum):
+    """A part of a layer whose kept inputs may go to the host."""
+
+    UNSPECIFIED = 0
+    ATTENTION_NORM = 1
+    QUERY_KEY_VALUE = 2
+    CORE_ATTENTION = 3
+    ATTENTION_OUTPUT = 4
+    FEED_FORWARD_NORM = 5
+    EXPERT_INPUT = 6
+    EXPERT_ACTIVATION = 7
+
+
+class Fp8Recipe(enum.IntEnum):
+    """How Transformer Engine scales the 8-bit numbers of matrix products."""
+
+    UNSPECIFIED = 0
+    DELAYED = 1
+    TENSORWISE = 2
+    BLOCKWISE = 3
+    MXFP8 = 4
+
+
 class RecomputeMethod(enum.IntEnum):
     """Which layers full recomputation runs again."""
 
@@ -132,11 +155,15 @@ class Occasion(enum.IntEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BlockAction:
-    """The chosen way to run one block: the name of the block and of an option of its table."""
+    """The chosen way to run one block: the name of the block and of an option of its table.
+
+    Blocks of one ``segment`` follow one another and run under one checkpoint; 0 is none.
+    """
 
     block: str
     option: str
     fingerprint: str = ""
+    segment: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -165,6 +192,9 @@ class Training:
     target_seq: int | None = None
     finetuning: Finetuning | None = None
     optimizer_in_backward: bool | None = None
+    fp8: Fp8Recipe = Fp8Recipe.UNSPECIFIED
+    fp8_parameters: bool | None = None
+    offload_modules: tuple[OffloadModule, ...] = ()
 
     def __post_init__(self) -> None:
         found: list[Violation] = []
@@ -181,6 +211,9 @@ class Training:
                 "backward frees them; turn one off"
             )
             found.append(Violation("training.optimizer_in_backward", sentence))
+        if OffloadModule.UNSPECIFIED in self.offload_modules:
+            known = ", ".join(each.name for each in OffloadModule if each)
+            found.append(Violation("training.offload_modules", f"say which: one of {known}"))
         if self.actions and self.recompute is not Recompute.UNSPECIFIED:
             sentence = "give recompute or actions, not both: actions name every block's option"
             found.append(Violation("training.actions", sentence))

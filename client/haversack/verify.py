@@ -12,19 +12,19 @@ from dataclasses import dataclass
 
 from haversack import checks
 from haversack.errors import InvalidRequestError, Violation, check
-from haversack.parallelism import Sharding
-from haversack.run import BlockAction, WorkloadReference
+from haversack.run import WorkloadReference
 from haversack.strict_json import parse_object
+from haversack.verify_applied import VerifyApplied
+from haversack.verify_facets import Facet, FacetResult, FacetSeverity, FacetValue, VerifyWaiver
+from haversack.verify_parts import VerifyLimits, VerifyPlan, VerifyWorld
 from haversack.verify_report import (
     DifferenceCause,
-    Facet,
-    FacetResult,
-    FacetSeverity,
-    FacetValue,
     FailureReason,
     FirstDifference,
     RandomSource,
     RecomputeCount,
+    SavedValues,
+    StateChange,
     VerifyEnvironment,
     VerifyEvidence,
     VerifyFailure,
@@ -33,12 +33,13 @@ from haversack.verify_report import (
     VerifySchedule,
     VerifyTime,
     VerifyVerdict,
-    VerifyWaiver,
 )
+from haversack.verify_sharded import CollectiveCount, VerifyRank, VerifySharded
 
 __all__ = [
     "CancelVerifyRequest",
     "CancelVerifyResponse",
+    "CollectiveCount",
     "DifferenceCause",
     "Facet",
     "FacetResult",
@@ -51,6 +52,9 @@ __all__ = [
     "ListWorkloadsResponse",
     "RandomSource",
     "RecomputeCount",
+    "SavedValues",
+    "StateChange",
+    "VerifyApplied",
     "VerifyEnvironment",
     "VerifyEvent",
     "VerifyEvidence",
@@ -60,10 +64,12 @@ __all__ = [
     "VerifyPlan",
     "VerifyProgress",
     "VerifyQueued",
+    "VerifyRank",
     "VerifyReport",
     "VerifyRequest",
     "VerifyRunning",
     "VerifySchedule",
+    "VerifySharded",
     "VerifyTime",
     "VerifyVerdict",
     "VerifyWaiver",
@@ -72,47 +78,13 @@ __all__ = [
     "workload_violations",
 ]
 
+_NO_LIMITS = VerifyLimits()
 LARGEST_SEED = 2**32 - 1  # numpy takes no larger one
 _WAIVABLE = tuple(facet for facet in Facet if facet)
 _JOB_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _DEVICE = re.compile(r"cpu|cuda:\d{1,3}")
 _DOTTED = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
 _ENTRY_POINT = re.compile(rf"{_DOTTED}:{_DOTTED}")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class VerifyLimits:
-    """Limits of a job's process."""
-
-    deadline_ns: int | None = None
-    memory_bytes: int | None = None
-
-    def __post_init__(self) -> None:
-        found = checks.optional_integer("limits.deadline_ns", self.deadline_ns, least=1)
-        found += checks.optional_integer("limits.memory_bytes", self.memory_bytes, least=1)
-        check(found)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class VerifyPlan:
-    """A plan as the caller applies it, to be verified."""
-
-    actions: tuple[BlockAction, ...] = ()
-    predicted_peak_bytes: int | None = None
-
-    def __post_init__(self) -> None:
-        check(checks.optional_integer("plan.predicted_peak_bytes", self.predicted_peak_bytes))
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class VerifyWorld:
-    """Ranks of a sharded job."""
-
-    size: int
-    sharding: Sharding = Sharding.UNSPECIFIED
-
-    def __post_init__(self) -> None:
-        check(checks.integer("world.size", self.size, least=1, most=2**16))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -129,7 +101,7 @@ class VerifyRequest:
     determinism_check: str = ""
     waivers: tuple[Facet, ...] = ()
     strict: bool = False
-    limits: VerifyLimits = VerifyLimits()
+    limits: VerifyLimits = _NO_LIMITS
     keep_after_disconnect: bool = False
     schedule: VerifySchedule = VerifySchedule.UNSPECIFIED
     threads: int | None = None
@@ -257,6 +229,7 @@ class JobState(enum.IntEnum):
     RUNNING = 2
     FINISHED = 3
     CANCELLED = 4
+    LOST = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,7 +6,9 @@ Plain records; what each field means is said once, in ``verify.proto``.
 import enum
 from dataclasses import dataclass
 
-from haversack.errors import InvalidRequestError
+from haversack.verify_applied import VerifyApplied
+from haversack.verify_facets import Facet, FacetResult, VerifyWaiver
+from haversack.verify_sharded import VerifySharded
 
 
 class VerifyVerdict(enum.IntEnum):
@@ -27,56 +29,6 @@ class VerifySchedule(enum.IntEnum):
     TWO_MICROBATCHES = 2
     TWO_STEPS = 3
     BACKWARD_IN_THREAD = 4
-
-
-class Facet(enum.IntEnum):
-    """One compared aspect of a run."""
-
-    UNSPECIFIED = 0
-    OUTPUTS = 1
-    INPUT_GRADIENTS = 2
-    PARAMETER_GRADIENTS = 3
-    BUFFERS = 4
-    RNG = 5
-    SIDE_EFFECTS = 6
-    RECOMPUTE_COUNTS = 7
-    MEMORY = 8
-    TIME = 9
-
-    @classmethod
-    def named(cls, name: str, *, field: str = "waivers") -> "Facet":
-        """Find the facet of a name such as ``buffers`` or ``input-gradients``."""
-        spelled = name.strip().upper().replace("-", "_")
-        if spelled in cls.__members__ and cls[spelled]:
-            return cls[spelled]
-        known = ", ".join(each.name.lower() for each in cls if each)
-        raise InvalidRequestError(f"{name!r} is not a facet; use one of {known}", field=field)
-
-
-class FacetValue(enum.IntEnum):
-    """What the comparison of a facet found."""
-
-    UNSPECIFIED = 0
-    EQUAL_BITWISE = 1
-    WITHIN_NOISE = 2
-    WITHIN_TOLERANCE = 3
-    DIFFERENT = 4
-    RAISED_ONLY_CHECKPOINTED = 5
-    RAISED_ONLY_PLAIN = 6
-    INCONCLUSIVE = 7
-    NOT_RECOMPUTED = 8
-    TRUNCATED = 9
-    NOT_CHECKED = 10
-    AS_EXPECTED = 11
-
-
-class FacetSeverity(enum.IntEnum):
-    """What a facet's value means for the verdict; higher is worse."""
-
-    UNSPECIFIED = 0
-    INFORMATION = 1
-    WARNING = 2
-    ERROR = 3
 
 
 class DifferenceCause(enum.IntEnum):
@@ -108,30 +60,7 @@ class FailureReason(enum.IntEnum):
     DEVICE_FAULT = 7
     WORKER_NOT_STARTED = 8
     SERVER_RESTARTED = 9
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FacetResult:
-    """What was found for one facet."""
-
-    facet: Facet
-    value: FacetValue
-    severity: FacetSeverity = FacetSeverity.UNSPECIFIED
-    detail: str = ""
-    max_difference: float | None = None
-    names: tuple[str, ...] = ()
-    compared_count: int = 0
-    different_count: int = 0
-    fix_hint: str = ""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class VerifyWaiver:
-    """A facet that the caller waived, and what it would have been."""
-
-    facet: Facet
-    value: FacetValue
-    used: bool = False
+    RANK_LOST = 10
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -153,6 +82,28 @@ class RandomSource:
     drawn_in_forward: bool = False
     drawn_in_replay: bool = False
     restored: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SavedValues:
+    """What a region saved for backward, and whether its replays saved the same bit for bit."""
+
+    region: str
+    saved_count: int = 0
+    compared_count: int = 0
+    different_count: int = 0
+    first_different: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StateChange:
+    """A thing that a region reaches, and that a replay did not find or leave as its forward did."""
+
+    region: str
+    name: str
+    by_replay: bool = False
+    before: str = ""
+    after: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -251,6 +202,10 @@ class VerifyReport:
     assumptions: tuple[str, ...] = ()
     seed: int = 0
     schedule: VerifySchedule = VerifySchedule.UNSPECIFIED
+    saved_values: tuple[SavedValues, ...] = ()
+    state_changes: tuple[StateChange, ...] = ()
+    sharded: VerifySharded | None = None
+    applied: VerifyApplied | None = None
 
     def facet(self, facet: Facet) -> FacetResult:
         """Look up what was found for one facet; KeyError if the job failed before it."""

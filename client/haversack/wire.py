@@ -25,7 +25,7 @@ from haversack.errors import InvalidRequestError, Violation, check
 from haversack.estimate import Estimate, EstimateRequest
 from haversack.plan import Plan, PlanRequest
 from haversack.profile import Profile
-from haversack.v1 import estimate_pb2, plan_pb2, profile_pb2, verify_pb2
+from haversack.v1 import estimate_pb2, jobs_pb2, plan_pb2, profile_pb2, verify_pb2
 from haversack.verify import (
     CancelVerifyRequest,
     CancelVerifyResponse,
@@ -34,6 +34,13 @@ from haversack.verify import (
     VerifyEvent,
     VerifyReport,
     VerifyRequest,
+)
+from haversack.verify_jobs import (
+    GetVerifyJobRequest,
+    GetVerifyJobResponse,
+    ListVerifyJobsRequest,
+    ListVerifyJobsResponse,
+    VerifyJob,
 )
 
 Noun = TypeVar("Noun")
@@ -52,6 +59,11 @@ MESSAGES: Mapping[type, type[Message]] = {
     VerifyReport: verify_pb2.VerifyReport,
     CancelVerifyRequest: verify_pb2.CancelVerifyRequest,
     CancelVerifyResponse: verify_pb2.CancelVerifyResponse,
+    GetVerifyJobRequest: jobs_pb2.GetVerifyJobRequest,
+    GetVerifyJobResponse: jobs_pb2.GetVerifyJobResponse,
+    VerifyJob: jobs_pb2.VerifyJob,
+    ListVerifyJobsRequest: jobs_pb2.ListVerifyJobsRequest,
+    ListVerifyJobsResponse: jobs_pb2.ListVerifyJobsResponse,
     ListWorkloadsRequest: verify_pb2.ListWorkloadsRequest,
     ListWorkloadsResponse: verify_pb2.ListWorkloadsResponse,
 }

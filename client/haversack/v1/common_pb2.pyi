@@ -295,6 +295,82 @@ RECOMPUTE_MODULE_LATENT_EXPANSION: RecomputeModule.ValueType  # 6
 """Queries, keys and values that latent attention expands; they are dropped and made again."""
 Global___RecomputeModule: _TypeAlias = RecomputeModule  # noqa: Y015
 
+class _OffloadModule:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _OffloadModuleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_OffloadModule.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    OFFLOAD_MODULE_UNSPECIFIED: _OffloadModule.ValueType  # 0
+    """Refused: say which part."""
+    OFFLOAD_MODULE_ATTENTION_NORM: _OffloadModule.ValueType  # 1
+    """The norm before attention."""
+    OFFLOAD_MODULE_QUERY_KEY_VALUE: _OffloadModule.ValueType  # 2
+    """The products of queries, keys and values."""
+    OFFLOAD_MODULE_CORE_ATTENTION: _OffloadModule.ValueType  # 3
+    """Scores, softmax, dropout and their product with the values."""
+    OFFLOAD_MODULE_ATTENTION_OUTPUT: _OffloadModule.ValueType  # 4
+    """The product of attention's result."""
+    OFFLOAD_MODULE_FEED_FORWARD_NORM: _OffloadModule.ValueType  # 5
+    """The norm before the feed-forward part."""
+    OFFLOAD_MODULE_EXPERT_INPUT: _OffloadModule.ValueType  # 6
+    """The first product of experts."""
+    OFFLOAD_MODULE_EXPERT_ACTIVATION: _OffloadModule.ValueType  # 7
+    """The activation inside experts."""
+
+class OffloadModule(_OffloadModule, metaclass=_OffloadModuleEnumTypeWrapper):
+    """A part of a layer whose kept inputs may go to the host."""
+
+OFFLOAD_MODULE_UNSPECIFIED: OffloadModule.ValueType  # 0
+"""Refused: say which part."""
+OFFLOAD_MODULE_ATTENTION_NORM: OffloadModule.ValueType  # 1
+"""The norm before attention."""
+OFFLOAD_MODULE_QUERY_KEY_VALUE: OffloadModule.ValueType  # 2
+"""The products of queries, keys and values."""
+OFFLOAD_MODULE_CORE_ATTENTION: OffloadModule.ValueType  # 3
+"""Scores, softmax, dropout and their product with the values."""
+OFFLOAD_MODULE_ATTENTION_OUTPUT: OffloadModule.ValueType  # 4
+"""The product of attention's result."""
+OFFLOAD_MODULE_FEED_FORWARD_NORM: OffloadModule.ValueType  # 5
+"""The norm before the feed-forward part."""
+OFFLOAD_MODULE_EXPERT_INPUT: OffloadModule.ValueType  # 6
+"""The first product of experts."""
+OFFLOAD_MODULE_EXPERT_ACTIVATION: OffloadModule.ValueType  # 7
+"""The activation inside experts."""
+Global___OffloadModule: _TypeAlias = OffloadModule  # noqa: Y015
+
+class _Fp8Recipe:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _Fp8RecipeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Fp8Recipe.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    FP8_RECIPE_UNSPECIFIED: _Fp8Recipe.ValueType  # 0
+    """No 8-bit numbers."""
+    FP8_RECIPE_DELAYED: _Fp8Recipe.ValueType  # 1
+    """One scale for each tensor, from the maxima of earlier steps."""
+    FP8_RECIPE_TENSORWISE: _Fp8Recipe.ValueType  # 2
+    """One scale for each tensor, from its own maximum (current scaling)."""
+    FP8_RECIPE_BLOCKWISE: _Fp8Recipe.ValueType  # 3
+    """A scale for each 128 numbers of an input, and each 128 x 128 of a weight."""
+    FP8_RECIPE_MXFP8: _Fp8Recipe.ValueType  # 4
+    """A scale for each 32 numbers (MXFP8, from Blackwell on)."""
+
+class Fp8Recipe(_Fp8Recipe, metaclass=_Fp8RecipeEnumTypeWrapper):
+    """How Transformer Engine scales the 8-bit numbers of matrix products."""
+
+FP8_RECIPE_UNSPECIFIED: Fp8Recipe.ValueType  # 0
+"""No 8-bit numbers."""
+FP8_RECIPE_DELAYED: Fp8Recipe.ValueType  # 1
+"""One scale for each tensor, from the maxima of earlier steps."""
+FP8_RECIPE_TENSORWISE: Fp8Recipe.ValueType  # 2
+"""One scale for each tensor, from its own maximum (current scaling)."""
+FP8_RECIPE_BLOCKWISE: Fp8Recipe.ValueType  # 3
+"""A scale for each 128 numbers of an input, and each 128 x 128 of a weight."""
+FP8_RECIPE_MXFP8: Fp8Recipe.ValueType  # 4
+"""A scale for each 32 numbers (MXFP8, from Blackwell on)."""
+Global___Fp8Recipe: _TypeAlias = Fp8Recipe  # noqa: Y015
+
 class _RecomputeMethod:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -825,22 +901,26 @@ class BlockAction(_message.Message):
     BLOCK_FIELD_NUMBER: _builtins.int
     OPTION_FIELD_NUMBER: _builtins.int
     FINGERPRINT_FIELD_NUMBER: _builtins.int
+    SEGMENT_FIELD_NUMBER: _builtins.int
     block: _builtins.str
     """Name of the block, as the answer's timeline spells it, such as "layers.7"."""
     option: _builtins.str
     """Name of the option of its table: "save", "recompute"; or a selective policy, as in "selective aten.mm.default:0,2", which saves results 0 and 2 of that operation in the block and recomputes the rest."""
     fingerprint: _builtins.str
     """Digest of the names, shapes and types of the block's parameters and buffers, by which a client knows the model again; empty where it is not known."""
+    segment: _builtins.int
+    """Number of the segment that the block is in, from 1; 0 for none. Blocks of a segment follow one another, are recomputed, and run under one checkpoint, which keeps the input of the first only."""
     def __init__(
         self,
         *,
         block: _builtins.str = ...,
         option: _builtins.str = ...,
         fingerprint: _builtins.str = ...,
+        segment: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["block", b"block", "fingerprint", b"fingerprint", "option", b"option"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block", b"block", "fingerprint", b"fingerprint", "option", b"option", "segment", b"segment"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -874,6 +954,9 @@ class Training(_message.Message):
     TARGET_SEQ_FIELD_NUMBER: _builtins.int
     OPTIMIZER_IN_BACKWARD_FIELD_NUMBER: _builtins.int
     FINETUNING_FIELD_NUMBER: _builtins.int
+    FP8_FIELD_NUMBER: _builtins.int
+    FP8_PARAMETERS_FIELD_NUMBER: _builtins.int
+    OFFLOAD_MODULES_FIELD_NUMBER: _builtins.int
     microbatch: _builtins.int
     """Sequences that one forward takes on one rank; needed for activations."""
     seq: _builtins.int
@@ -910,6 +993,10 @@ class Training(_message.Message):
     """Tokens of the decoder's sequences, where an encoder takes those of seq; as long as seq if not given."""
     optimizer_in_backward: _builtins.bool
     """Whether each parameter is updated as soon as its gradient is made, which is then freed (optimizer_in_bwd); false if not given. Not with accumulation."""
+    fp8: Global___Fp8Recipe.ValueType
+    """How numbers of matrix products in 8 bits are scaled; products run in the compute type if not given."""
+    fp8_parameters: _builtins.bool
+    """Whether weights are stored in 8 bits too, instead of copies of them; false if not given. Needs fp8."""
     @_builtins.property
     def actions(self) -> _containers.RepeatedCompositeFieldContainer[Global___BlockAction]:
         """One action for each block that does not save; blocks that are not named save."""
@@ -925,6 +1012,10 @@ class Training(_message.Message):
     @_builtins.property
     def finetuning(self) -> Global___Finetuning:
         """What trains, where not everything does; every weight if not given."""
+
+    @_builtins.property
+    def offload_modules(self) -> _containers.RepeatedScalarFieldContainer[Global___OffloadModule.ValueType]:
+        """Parts of a layer whose kept inputs go to the host until their backward (Megatron-LM's --offload-modules); none if not given."""
 
     def __init__(
         self,
@@ -951,13 +1042,18 @@ class Training(_message.Message):
         target_seq: _builtins.int | None = ...,
         optimizer_in_backward: _builtins.bool | None = ...,
         finetuning: Global___Finetuning | None = ...,
+        fp8: Global___Fp8Recipe.ValueType = ...,
+        fp8_parameters: _builtins.bool | None = ...,
+        offload_modules: _abc.Iterable[Global___OffloadModule.ValueType] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_accumulation", b"_accumulation", "_loss_chunks", b"_loss_chunks", "_loss_parallel", b"_loss_parallel", "_microbatch", b"_microbatch", "_no_sync", b"_no_sync", "_optimizer_in_backward", b"_optimizer_in_backward", "_recompute_layers", b"_recompute_layers", "_seq", b"_seq", "_target_seq", b"_target_seq", "accumulation", b"accumulation", "finetuning", b"finetuning", "loss_chunks", b"loss_chunks", "loss_parallel", b"loss_parallel", "microbatch", b"microbatch", "no_sync", b"no_sync", "optimizer_in_backward", b"optimizer_in_backward", "recompute_layers", b"recompute_layers", "seq", b"seq", "target_seq", b"target_seq"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_accumulation", b"_accumulation", "_fp8_parameters", b"_fp8_parameters", "_loss_chunks", b"_loss_chunks", "_loss_parallel", b"_loss_parallel", "_microbatch", b"_microbatch", "_no_sync", b"_no_sync", "_optimizer_in_backward", b"_optimizer_in_backward", "_recompute_layers", b"_recompute_layers", "_seq", b"_seq", "_target_seq", b"_target_seq", "accumulation", b"accumulation", "finetuning", b"finetuning", "fp8_parameters", b"fp8_parameters", "loss_chunks", b"loss_chunks", "loss_parallel", b"loss_parallel", "microbatch", b"microbatch", "no_sync", b"no_sync", "optimizer_in_backward", b"optimizer_in_backward", "recompute_layers", b"recompute_layers", "seq", b"seq", "target_seq", b"target_seq"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_accumulation", b"_accumulation", "_loss_chunks", b"_loss_chunks", "_loss_parallel", b"_loss_parallel", "_microbatch", b"_microbatch", "_no_sync", b"_no_sync", "_optimizer_in_backward", b"_optimizer_in_backward", "_recompute_layers", b"_recompute_layers", "_seq", b"_seq", "_target_seq", b"_target_seq", "accumulation", b"accumulation", "actions", b"actions", "attention", b"attention", "finetuning", b"finetuning", "loss", b"loss", "loss_chunks", b"loss_chunks", "loss_parallel", b"loss_parallel", "microbatch", b"microbatch", "no_sync", b"no_sync", "occasions", b"occasions", "optimizer", b"optimizer", "optimizer_in_backward", b"optimizer_in_backward", "optimizer_kernel", b"optimizer_kernel", "precision", b"precision", "recompute", b"recompute", "recompute_layers", b"recompute_layers", "recompute_method", b"recompute_method", "recompute_modules", b"recompute_modules", "reduce_type", b"reduce_type", "seq", b"seq", "state_dict", b"state_dict", "target_seq", b"target_seq"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_accumulation", b"_accumulation", "_fp8_parameters", b"_fp8_parameters", "_loss_chunks", b"_loss_chunks", "_loss_parallel", b"_loss_parallel", "_microbatch", b"_microbatch", "_no_sync", b"_no_sync", "_optimizer_in_backward", b"_optimizer_in_backward", "_recompute_layers", b"_recompute_layers", "_seq", b"_seq", "_target_seq", b"_target_seq", "accumulation", b"accumulation", "actions", b"actions", "attention", b"attention", "finetuning", b"finetuning", "fp8", b"fp8", "fp8_parameters", b"fp8_parameters", "loss", b"loss", "loss_chunks", b"loss_chunks", "loss_parallel", b"loss_parallel", "microbatch", b"microbatch", "no_sync", b"no_sync", "occasions", b"occasions", "offload_modules", b"offload_modules", "optimizer", b"optimizer", "optimizer_in_backward", b"optimizer_in_backward", "optimizer_kernel", b"optimizer_kernel", "precision", b"precision", "recompute", b"recompute", "recompute_layers", b"recompute_layers", "recompute_method", b"recompute_method", "recompute_modules", b"recompute_modules", "reduce_type", b"reduce_type", "seq", b"seq", "state_dict", b"state_dict", "target_seq", b"target_seq"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__accumulation: _TypeAlias = _typing.Literal["accumulation"]  # noqa: Y015
     _WhichOneofArgType__accumulation: _TypeAlias = _typing.Literal["_accumulation", b"_accumulation"]  # noqa: Y015
+    _WhichOneofReturnType__fp8_parameters: _TypeAlias = _typing.Literal["fp8_parameters"]  # noqa: Y015
+    _WhichOneofArgType__fp8_parameters: _TypeAlias = _typing.Literal["_fp8_parameters", b"_fp8_parameters"]  # noqa: Y015
     _WhichOneofReturnType__loss_chunks: _TypeAlias = _typing.Literal["loss_chunks"]  # noqa: Y015
     _WhichOneofArgType__loss_chunks: _TypeAlias = _typing.Literal["_loss_chunks", b"_loss_chunks"]  # noqa: Y015
     _WhichOneofReturnType__loss_parallel: _TypeAlias = _typing.Literal["loss_parallel"]  # noqa: Y015
@@ -976,6 +1072,8 @@ class Training(_message.Message):
     _WhichOneofArgType__target_seq: _TypeAlias = _typing.Literal["_target_seq", b"_target_seq"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__accumulation) -> _WhichOneofReturnType__accumulation | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__fp8_parameters) -> _WhichOneofReturnType__fp8_parameters | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__loss_chunks) -> _WhichOneofReturnType__loss_chunks | None: ...
     @_typing.overload

@@ -28,7 +28,7 @@ class _PlanStatus:
 class _PlanStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PlanStatus.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     PLAN_STATUS_UNSPECIFIED: _PlanStatus.ValueType  # 0
-    """No plan was sought: a setting that decides is not modelled; not_modelled says which."""
+    """No plan was sought: a setting that decides is not modelled, which not_modelled says; or a workload was sent without a budget, and profiled."""
     PLAN_STATUS_OPTIMAL: _PlanStatus.ValueType  # 1
     """No plan is cheaper, for this table and this cost model."""
     PLAN_STATUS_FEASIBLE: _PlanStatus.ValueType  # 2
@@ -40,7 +40,7 @@ class PlanStatus(_PlanStatus, metaclass=_PlanStatusEnumTypeWrapper):
     """How good a plan is."""
 
 PLAN_STATUS_UNSPECIFIED: PlanStatus.ValueType  # 0
-"""No plan was sought: a setting that decides is not modelled; not_modelled says which."""
+"""No plan was sought: a setting that decides is not modelled, which not_modelled says; or a workload was sent without a budget, and profiled."""
 PLAN_STATUS_OPTIMAL: PlanStatus.ValueType  # 1
 """No plan is cheaper, for this table and this cost model."""
 PLAN_STATUS_FEASIBLE: PlanStatus.ValueType  # 2
@@ -110,6 +110,8 @@ class PlanRequest(_message.Message):
     CONSTRAINTS_FIELD_NUMBER: _builtins.int
     MEASUREMENTS_FIELD_NUMBER: _builtins.int
     WHAT_IFS_FIELD_NUMBER: _builtins.int
+    RANK_FIELD_NUMBER: _builtins.int
+    GRAPH_NS_FIELD_NUMBER: _builtins.int
     parameter_count: _builtins.int
     """Not answered for a plan, as state_bytes."""
     kernel_profile: _builtins.str
@@ -120,6 +122,10 @@ class PlanRequest(_message.Message):
     """Points of the frontier to answer; 8 if not given, 64 at most."""
     state_limit: _builtins.int
     """Most states that an exact solve may hold before it answers FEASIBLE with its gap; 4,000,000 if not given."""
+    rank: _builtins.int
+    """Plan for the class of this rank only; every class of ranks if not given."""
+    graph_ns: _builtins.int
+    """Most time for a plan of a graph, after which it is feasible with its gap; 10 seconds if not given."""
     @_builtins.property
     def state_bytes(self) -> _common_pb2.StateBytes:
         """Not answered for a plan: states have no activations to choose from."""
@@ -198,21 +204,31 @@ class PlanRequest(_message.Message):
         constraints: Global___PlanConstraints | None = ...,
         measurements: _abc.Iterable[_common_pb2.Measurement] | None = ...,
         what_ifs: _abc.Iterable[Global___PlanWhatIf] | None = ...,
+        rank: _builtins.int | None = ...,
+        graph_ns: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_frontier_points", b"_frontier_points", "_parameter_count", b"_parameter_count", "_state_limit", b"_state_limit", "budget", b"budget", "candidates", b"candidates", "constraints", b"constraints", "device", b"device", "frontier_points", b"frontier_points", "parallelism", b"parallelism", "parameter_count", b"parameter_count", "profile", b"profile", "recompute_candidates", b"recompute_candidates", "state_bytes", b"state_bytes", "state_limit", b"state_limit", "training", b"training", "workload", b"workload"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_frontier_points", b"_frontier_points", "_graph_ns", b"_graph_ns", "_parameter_count", b"_parameter_count", "_rank", b"_rank", "_state_limit", b"_state_limit", "budget", b"budget", "candidates", b"candidates", "constraints", b"constraints", "device", b"device", "frontier_points", b"frontier_points", "graph_ns", b"graph_ns", "parallelism", b"parallelism", "parameter_count", b"parameter_count", "profile", b"profile", "rank", b"rank", "recompute_candidates", b"recompute_candidates", "state_bytes", b"state_bytes", "state_limit", b"state_limit", "training", b"training", "workload", b"workload"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_frontier_points", b"_frontier_points", "_parameter_count", b"_parameter_count", "_state_limit", b"_state_limit", "budget", b"budget", "candidates", b"candidates", "constraints", b"constraints", "device", b"device", "documents", b"documents", "fit_expected", b"fit_expected", "frontier_points", b"frontier_points", "kernel_profile", b"kernel_profile", "measurements", b"measurements", "parallelism", b"parallelism", "parameter_count", b"parameter_count", "profile", b"profile", "recompute_candidates", b"recompute_candidates", "state_bytes", b"state_bytes", "state_limit", b"state_limit", "training", b"training", "units", b"units", "what_ifs", b"what_ifs", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_frontier_points", b"_frontier_points", "_graph_ns", b"_graph_ns", "_parameter_count", b"_parameter_count", "_rank", b"_rank", "_state_limit", b"_state_limit", "budget", b"budget", "candidates", b"candidates", "constraints", b"constraints", "device", b"device", "documents", b"documents", "fit_expected", b"fit_expected", "frontier_points", b"frontier_points", "graph_ns", b"graph_ns", "kernel_profile", b"kernel_profile", "measurements", b"measurements", "parallelism", b"parallelism", "parameter_count", b"parameter_count", "profile", b"profile", "rank", b"rank", "recompute_candidates", b"recompute_candidates", "state_bytes", b"state_bytes", "state_limit", b"state_limit", "training", b"training", "units", b"units", "what_ifs", b"what_ifs", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__frontier_points: _TypeAlias = _typing.Literal["frontier_points"]  # noqa: Y015
     _WhichOneofArgType__frontier_points: _TypeAlias = _typing.Literal["_frontier_points", b"_frontier_points"]  # noqa: Y015
+    _WhichOneofReturnType__graph_ns: _TypeAlias = _typing.Literal["graph_ns"]  # noqa: Y015
+    _WhichOneofArgType__graph_ns: _TypeAlias = _typing.Literal["_graph_ns", b"_graph_ns"]  # noqa: Y015
     _WhichOneofReturnType__parameter_count: _TypeAlias = _typing.Literal["parameter_count"]  # noqa: Y015
     _WhichOneofArgType__parameter_count: _TypeAlias = _typing.Literal["_parameter_count", b"_parameter_count"]  # noqa: Y015
+    _WhichOneofReturnType__rank: _TypeAlias = _typing.Literal["rank"]  # noqa: Y015
+    _WhichOneofArgType__rank: _TypeAlias = _typing.Literal["_rank", b"_rank"]  # noqa: Y015
     _WhichOneofReturnType__state_limit: _TypeAlias = _typing.Literal["state_limit"]  # noqa: Y015
     _WhichOneofArgType__state_limit: _TypeAlias = _typing.Literal["_state_limit", b"_state_limit"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__frontier_points) -> _WhichOneofReturnType__frontier_points | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__graph_ns) -> _WhichOneofReturnType__graph_ns | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__parameter_count) -> _WhichOneofReturnType__parameter_count | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__rank) -> _WhichOneofReturnType__rank | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__state_limit) -> _WhichOneofReturnType__state_limit | None: ...
 
@@ -227,8 +243,11 @@ class PlanConstraints(_message.Message):
     MUST_SAVE_FIELD_NUMBER: _builtins.int
     MUST_RECOMPUTE_FIELD_NUMBER: _builtins.int
     EQUAL_TREATMENT_FIELD_NUMBER: _builtins.int
+    WITHOUT_SEGMENTS_FIELD_NUMBER: _builtins.int
     equal_treatment: _builtins.bool
-    """Treat equal blocks alike. Not answered yet."""
+    """Treat equal blocks alike, and all ranks; the answer says what that costs."""
+    without_segments: _builtins.bool
+    """Leave segments of several blocks out, as sharded models and Verify need."""
     @_builtins.property
     def must_save(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of blocks that must save."""
@@ -243,10 +262,11 @@ class PlanConstraints(_message.Message):
         must_save: _abc.Iterable[_builtins.str] | None = ...,
         must_recompute: _abc.Iterable[_builtins.str] | None = ...,
         equal_treatment: _builtins.bool = ...,
+        without_segments: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["equal_treatment", b"equal_treatment", "must_recompute", b"must_recompute", "must_save", b"must_save"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["equal_treatment", b"equal_treatment", "must_recompute", b"must_recompute", "must_save", b"must_save", "without_segments", b"without_segments"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -352,15 +372,31 @@ class Certificate(_message.Message):
     OBSERVED_PEAK_BYTES_FIELD_NUMBER: _builtins.int
     OBSERVED_AT_FIELD_NUMBER: _builtins.int
     REPLANNED_FIELD_NUMBER: _builtins.int
+    HOLDS_FIELD_NUMBER: _builtins.int
+    PHASES_FIELD_NUMBER: _builtins.int
+    FINDINGS_FIELD_NUMBER: _builtins.int
+    METHOD_FIELD_NUMBER: _builtins.int
     basis: _common_pb2.Basis.ValueType
     """How it was run: SIMULATED or MEASURED."""
     observed_peak_bytes: _builtins.int
     """Highest allocated bytes that were seen."""
     replanned: _builtins.bool
-    """Whether the plan was made anew because the first one was above its prediction."""
+    """Whether the plan was made anew, since the first one was apart from its prediction by more than 2 percent, or above it."""
+    holds: _builtins.bool
+    """Whether what was seen is within the budget."""
+    method: _builtins.str
+    """How the step was run: under fake tensors or on a device, with which optimizer."""
     @_builtins.property
     def observed_at(self) -> Global___PeakAt:
         """Where they were."""
+
+    @_builtins.property
+    def phases(self) -> _containers.RepeatedCompositeFieldContainer[Global___CertifiedPhase]:
+        """The phases of the step, each as predicted and as seen, in their order."""
+
+    @_builtins.property
+    def findings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Where prediction and execution are apart, and what was done about it, each in a sentence."""
 
     def __init__(
         self,
@@ -369,14 +405,78 @@ class Certificate(_message.Message):
         observed_peak_bytes: _builtins.int = ...,
         observed_at: Global___PeakAt | None = ...,
         replanned: _builtins.bool = ...,
+        holds: _builtins.bool = ...,
+        phases: _abc.Iterable[Global___CertifiedPhase] | None = ...,
+        findings: _abc.Iterable[_builtins.str] | None = ...,
+        method: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["observed_at", b"observed_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["basis", b"basis", "observed_at", b"observed_at", "observed_peak_bytes", b"observed_peak_bytes", "replanned", b"replanned"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["basis", b"basis", "findings", b"findings", "holds", b"holds", "method", b"method", "observed_at", b"observed_at", "observed_peak_bytes", b"observed_peak_bytes", "phases", b"phases", "replanned", b"replanned"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Certificate: _TypeAlias = Certificate  # noqa: Y015
+
+@_typing.final
+class MomentPeak(_message.Message):
+    """The highest allocated bytes while one block runs in one phase of a step."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PHASE_FIELD_NUMBER: _builtins.int
+    BLOCK_FIELD_NUMBER: _builtins.int
+    PEAK_BYTES_FIELD_NUMBER: _builtins.int
+    phase: _builtins.str
+    """"forward", "backward" or "optimizer"."""
+    block: _builtins.str
+    """Name of the block; empty for the optimizer."""
+    peak_bytes: _builtins.int
+    """Bytes."""
+    def __init__(
+        self,
+        *,
+        phase: _builtins.str = ...,
+        block: _builtins.str = ...,
+        peak_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block", b"block", "peak_bytes", b"peak_bytes", "phase", b"phase"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MomentPeak: _TypeAlias = MomentPeak  # noqa: Y015
+
+@_typing.final
+class CertifiedPhase(_message.Message):
+    """One phase of a step, as predicted and as seen when it was run."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PHASE_FIELD_NUMBER: _builtins.int
+    PREDICTED_BYTES_FIELD_NUMBER: _builtins.int
+    OBSERVED_BYTES_FIELD_NUMBER: _builtins.int
+    phase: _builtins.str
+    """"forward", "backward" or "optimizer"."""
+    predicted_bytes: _builtins.int
+    """Predicted bytes; 0 where nothing was predicted."""
+    observed_bytes: _builtins.int
+    """Bytes that were seen."""
+    def __init__(
+        self,
+        *,
+        phase: _builtins.str = ...,
+        predicted_bytes: _builtins.int = ...,
+        observed_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["observed_bytes", b"observed_bytes", "phase", b"phase", "predicted_bytes", b"predicted_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CertifiedPhase: _TypeAlias = CertifiedPhase  # noqa: Y015
 
 @_typing.final
 class Candidates(_message.Message):
@@ -569,6 +669,138 @@ class FrontierPoint(_message.Message):
 Global___FrontierPoint: _TypeAlias = FrontierPoint  # noqa: Y015
 
 @_typing.final
+class FrontierReading(_message.Message):
+    """What the next bytes of budget buy, read off the proven points of the frontier."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KNEE_BUDGET_BYTES_FIELD_NUMBER: _builtins.int
+    KNEE_COST_FIELD_NUMBER: _builtins.int
+    NEXT_GIB_SPARES_NS_FIELD_NUMBER: _builtins.int
+    knee_budget_bytes: _builtins.int
+    """Budget of the knee: the point that is farthest below the line from the least to the largest budget; absent where nothing bends."""
+    knee_cost: _builtins.int
+    """Extra time at the knee."""
+    next_gib_spares_ns: _builtins.int
+    """Extra time that one more GiB than the plan's budget spares, by the next point above it."""
+    def __init__(
+        self,
+        *,
+        knee_budget_bytes: _builtins.int | None = ...,
+        knee_cost: _builtins.int = ...,
+        next_gib_spares_ns: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_knee_budget_bytes", b"_knee_budget_bytes", "knee_budget_bytes", b"knee_budget_bytes"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_knee_budget_bytes", b"_knee_budget_bytes", "knee_budget_bytes", b"knee_budget_bytes", "knee_cost", b"knee_cost", "next_gib_spares_ns", b"next_gib_spares_ns"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__knee_budget_bytes: _TypeAlias = _typing.Literal["knee_budget_bytes"]  # noqa: Y015
+    _WhichOneofArgType__knee_budget_bytes: _TypeAlias = _typing.Literal["_knee_budget_bytes", b"_knee_budget_bytes"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__knee_budget_bytes) -> _WhichOneofReturnType__knee_budget_bytes | None: ...
+
+Global___FrontierReading: _TypeAlias = FrontierReading  # noqa: Y015
+
+@_typing.final
+class Baseline(_message.Message):
+    """A well-known way to choose, beside the plan."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    PEAK_BYTES_FIELD_NUMBER: _builtins.int
+    FITS_FIELD_NUMBER: _builtins.int
+    EXTRA_NS_FIELD_NUMBER: _builtins.int
+    SAVED_COUNT_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Its name, such as "full", "every 2nd block", "greedy" or "sqrt(n) segments"."""
+    peak_bytes: _builtins.int
+    """Its predicted peak."""
+    fits: _builtins.bool
+    """Whether that is within the budget."""
+    extra_ns: _builtins.int
+    """Time that its recomputation adds."""
+    saved_count: _builtins.int
+    """Blocks that it saves."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        peak_bytes: _builtins.int = ...,
+        fits: _builtins.bool = ...,
+        extra_ns: _builtins.int = ...,
+        saved_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["extra_ns", b"extra_ns", "fits", b"fits", "name", b"name", "peak_bytes", b"peak_bytes", "saved_count", b"saved_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Baseline: _TypeAlias = Baseline  # noqa: Y015
+
+@_typing.final
+class RankPlan(_message.Message):
+    """The plan of one class of equal ranks."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    FIRST_RANK_FIELD_NUMBER: _builtins.int
+    RANK_COUNT_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    PREDICTED_PEAK_BYTES_FIELD_NUMBER: _builtins.int
+    PEAK_AT_FIELD_NUMBER: _builtins.int
+    FLOOR_BYTES_FIELD_NUMBER: _builtins.int
+    EXTRA_NS_FIELD_NUMBER: _builtins.int
+    LOWER_BOUND_FIELD_NUMBER: _builtins.int
+    RECOMPUTED_COUNT_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name of the class, such as "stage 0"."""
+    first_rank: _builtins.int
+    """Lowest rank of the class."""
+    rank_count: _builtins.int
+    """Number of ranks in it."""
+    status: Global___PlanStatus.ValueType
+    """How good its plan is."""
+    predicted_peak_bytes: _builtins.int
+    """Expected allocated peak of the class with its plan; absent where no plan holds the budget."""
+    floor_bytes: _builtins.int
+    """The least peak that any plan reaches on the class."""
+    extra_ns: _builtins.int
+    """Time that recomputation adds on each of its ranks."""
+    lower_bound: _builtins.int
+    """The least time that any plan can add."""
+    recomputed_count: _builtins.int
+    """Blocks that are recomputed, wholly or in part."""
+    @_builtins.property
+    def peak_at(self) -> Global___PeakAt:
+        """Where that peak is."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        first_rank: _builtins.int = ...,
+        rank_count: _builtins.int = ...,
+        status: Global___PlanStatus.ValueType = ...,
+        predicted_peak_bytes: _builtins.int | None = ...,
+        peak_at: Global___PeakAt | None = ...,
+        floor_bytes: _builtins.int = ...,
+        extra_ns: _builtins.int = ...,
+        lower_bound: _builtins.int = ...,
+        recomputed_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_predicted_peak_bytes", b"_predicted_peak_bytes", "peak_at", b"peak_at", "predicted_peak_bytes", b"predicted_peak_bytes"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_predicted_peak_bytes", b"_predicted_peak_bytes", "extra_ns", b"extra_ns", "first_rank", b"first_rank", "floor_bytes", b"floor_bytes", "lower_bound", b"lower_bound", "name", b"name", "peak_at", b"peak_at", "predicted_peak_bytes", b"predicted_peak_bytes", "rank_count", b"rank_count", "recomputed_count", b"recomputed_count", "status", b"status"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__predicted_peak_bytes: _TypeAlias = _typing.Literal["predicted_peak_bytes"]  # noqa: Y015
+    _WhichOneofArgType__predicted_peak_bytes: _TypeAlias = _typing.Literal["_predicted_peak_bytes", b"_predicted_peak_bytes"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__predicted_peak_bytes) -> _WhichOneofReturnType__predicted_peak_bytes | None: ...
+
+Global___RankPlan: _TypeAlias = RankPlan  # noqa: Y015
+
+@_typing.final
 class SolvedBy(_message.Message):
     """Which algorithm, type of cell and device solved a plan, and why."""
 
@@ -637,6 +869,12 @@ class PlanResponse(_message.Message):
     WHAT_IFS_FIELD_NUMBER: _builtins.int
     SETTINGS_FIELD_NUMBER: _builtins.int
     SOLVED_BY_FIELD_NUMBER: _builtins.int
+    MOMENTS_FIELD_NUMBER: _builtins.int
+    PROFILE_FIELD_NUMBER: _builtins.int
+    BASELINES_FIELD_NUMBER: _builtins.int
+    READING_FIELD_NUMBER: _builtins.int
+    RANKS_FIELD_NUMBER: _builtins.int
+    EQUAL_TREATMENT_NS_FIELD_NUMBER: _builtins.int
     status: Global___PlanStatus.ValueType
     """How good the plan is."""
     total_gain: _builtins.int
@@ -667,6 +905,8 @@ class PlanResponse(_message.Message):
     """Version of the memory model."""
     reason: _builtins.str
     """The answer in a sentence."""
+    equal_treatment_ns: _builtins.int
+    """Time that treating equal blocks and ranks alike adds to the best plan; absent where it was not asked for."""
     @_builtins.property
     def saved(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Candidates that are saved, as indices from 0 in rising order."""
@@ -723,6 +963,26 @@ class PlanResponse(_message.Message):
     def solved_by(self) -> Global___SolvedBy:
         """How the plan was solved; absent where nothing was."""
 
+    @_builtins.property
+    def moments(self) -> _containers.RepeatedCompositeFieldContainer[Global___MomentPeak]:
+        """Predicted peak of every moment of the step, in their order; empty where the subject has none."""
+
+    @_builtins.property
+    def profile(self) -> _profile_pb2.Profile:
+        """The profile that was made of a workload, with the figures that the plan stands on; absent for other subjects."""
+
+    @_builtins.property
+    def baselines(self) -> _containers.RepeatedCompositeFieldContainer[Global___Baseline]:
+        """Well-known ways to choose, beside the plan; empty for candidates."""
+
+    @_builtins.property
+    def reading(self) -> Global___FrontierReading:
+        """What the next bytes buy; absent without a frontier."""
+
+    @_builtins.property
+    def ranks(self) -> _containers.RepeatedCompositeFieldContainer[Global___RankPlan]:
+        """Plans by class of equal ranks, in the order of the ranks; empty where all ranks are equal."""
+
     def __init__(
         self,
         *,
@@ -755,15 +1015,25 @@ class PlanResponse(_message.Message):
         what_ifs: _abc.Iterable[Global___PlanWhatIfAnswer] | None = ...,
         settings: _abc.Iterable[_builtins.str] | None = ...,
         solved_by: Global___SolvedBy | None = ...,
+        moments: _abc.Iterable[Global___MomentPeak] | None = ...,
+        profile: _profile_pb2.Profile | None = ...,
+        baselines: _abc.Iterable[Global___Baseline] | None = ...,
+        reading: Global___FrontierReading | None = ...,
+        ranks: _abc.Iterable[Global___RankPlan] | None = ...,
+        equal_treatment_ns: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_extra_share", b"_extra_share", "_predicted_peak_bytes", b"_predicted_peak_bytes", "budget", b"budget", "certificate", b"certificate", "extra_share", b"extra_share", "floor_at", b"floor_at", "peak_at", b"peak_at", "predicted_peak_bytes", b"predicted_peak_bytes", "solved_by", b"solved_by"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_equal_treatment_ns", b"_equal_treatment_ns", "_extra_share", b"_extra_share", "_predicted_peak_bytes", b"_predicted_peak_bytes", "budget", b"budget", "certificate", b"certificate", "equal_treatment_ns", b"equal_treatment_ns", "extra_share", b"extra_share", "floor_at", b"floor_at", "peak_at", b"peak_at", "predicted_peak_bytes", b"predicted_peak_bytes", "profile", b"profile", "reading", b"reading", "solved_by", b"solved_by"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_extra_share", b"_extra_share", "_predicted_peak_bytes", b"_predicted_peak_bytes", "actions", b"actions", "assumptions", b"assumptions", "basis", b"basis", "budget", b"budget", "certificate", b"certificate", "extra_ns", b"extra_ns", "extra_share", b"extra_share", "floor_at", b"floor_at", "floor_bytes", b"floor_bytes", "frontier", b"frontier", "gap", b"gap", "ignored_inputs", b"ignored_inputs", "lower_bound", b"lower_bound", "model_version", b"model_version", "not_modelled", b"not_modelled", "peak_at", b"peak_at", "predicted_peak_bytes", b"predicted_peak_bytes", "reason", b"reason", "relief", b"relief", "request_digest", b"request_digest", "rung", b"rung", "saved", b"saved", "settings", b"settings", "solved_by", b"solved_by", "solver", b"solver", "status", b"status", "total_gain", b"total_gain", "total_size_bytes", b"total_size_bytes", "what_ifs", b"what_ifs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_equal_treatment_ns", b"_equal_treatment_ns", "_extra_share", b"_extra_share", "_predicted_peak_bytes", b"_predicted_peak_bytes", "actions", b"actions", "assumptions", b"assumptions", "baselines", b"baselines", "basis", b"basis", "budget", b"budget", "certificate", b"certificate", "equal_treatment_ns", b"equal_treatment_ns", "extra_ns", b"extra_ns", "extra_share", b"extra_share", "floor_at", b"floor_at", "floor_bytes", b"floor_bytes", "frontier", b"frontier", "gap", b"gap", "ignored_inputs", b"ignored_inputs", "lower_bound", b"lower_bound", "model_version", b"model_version", "moments", b"moments", "not_modelled", b"not_modelled", "peak_at", b"peak_at", "predicted_peak_bytes", b"predicted_peak_bytes", "profile", b"profile", "ranks", b"ranks", "reading", b"reading", "reason", b"reason", "relief", b"relief", "request_digest", b"request_digest", "rung", b"rung", "saved", b"saved", "settings", b"settings", "solved_by", b"solved_by", "solver", b"solver", "status", b"status", "total_gain", b"total_gain", "total_size_bytes", b"total_size_bytes", "what_ifs", b"what_ifs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__equal_treatment_ns: _TypeAlias = _typing.Literal["equal_treatment_ns"]  # noqa: Y015
+    _WhichOneofArgType__equal_treatment_ns: _TypeAlias = _typing.Literal["_equal_treatment_ns", b"_equal_treatment_ns"]  # noqa: Y015
     _WhichOneofReturnType__extra_share: _TypeAlias = _typing.Literal["extra_share"]  # noqa: Y015
     _WhichOneofArgType__extra_share: _TypeAlias = _typing.Literal["_extra_share", b"_extra_share"]  # noqa: Y015
     _WhichOneofReturnType__predicted_peak_bytes: _TypeAlias = _typing.Literal["predicted_peak_bytes"]  # noqa: Y015
     _WhichOneofArgType__predicted_peak_bytes: _TypeAlias = _typing.Literal["_predicted_peak_bytes", b"_predicted_peak_bytes"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__equal_treatment_ns) -> _WhichOneofReturnType__equal_treatment_ns | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__extra_share) -> _WhichOneofReturnType__extra_share | None: ...
     @_typing.overload

@@ -39,6 +39,9 @@ class Profile(_message.Message):
     WORKSPACE_BYTES_FIELD_NUMBER: _builtins.int
     SKIPS_FIELD_NUMBER: _builtins.int
     NOT_PROFILED_FIELD_NUMBER: _builtins.int
+    OPTIMIZER_STATE_BYTES_FIELD_NUMBER: _builtins.int
+    OPTIMIZER_STEP_BYTES_FIELD_NUMBER: _builtins.int
+    STANDING_BYTES_FIELD_NUMBER: _builtins.int
     format_version: _builtins.int
     """Version of this format; 1."""
     fingerprint: _builtins.str
@@ -52,7 +55,13 @@ class Profile(_message.Message):
     held_by_caller_bytes: _builtins.int
     """Bytes that stay allocated through the step beside blocks and model states."""
     workspace_bytes: _builtins.int
-    """Bytes to keep free for workspaces of kernels."""
+    """Bytes to keep free for workspaces of kernels; negative where a whole step was seen to need less than the sum of its parts."""
+    optimizer_state_bytes: _builtins.int
+    """Bytes of the state of the workload's own optimizer after its first step; absent where it has none."""
+    optimizer_step_bytes: _builtins.int
+    """Highest bytes that the step of that optimizer adds while it runs, beside parameters, gradients and state."""
+    standing_bytes: _builtins.int
+    """Bytes of buffers and of the step's arguments, which stand through the whole step."""
     @_builtins.property
     def blocks(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProfileBlock]:
         """The blocks, in the order of the forward."""
@@ -83,12 +92,17 @@ class Profile(_message.Message):
         workspace_bytes: _builtins.int = ...,
         skips: _abc.Iterable[Global___SkipTensor] | None = ...,
         not_profiled: _abc.Iterable[_builtins.str] | None = ...,
+        optimizer_state_bytes: _builtins.int | None = ...,
+        optimizer_step_bytes: _builtins.int = ...,
+        standing_bytes: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_optimizer_state_bytes", b"_optimizer_state_bytes", "optimizer_state_bytes", b"optimizer_state_bytes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["basis", b"basis", "blocks", b"blocks", "device", b"device", "fingerprint", b"fingerprint", "format_version", b"format_version", "held_by_caller_bytes", b"held_by_caller_bytes", "not_profiled", b"not_profiled", "skips", b"skips", "tables", b"tables", "torch_version", b"torch_version", "workspace_bytes", b"workspace_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_optimizer_state_bytes", b"_optimizer_state_bytes", "basis", b"basis", "blocks", b"blocks", "device", b"device", "fingerprint", b"fingerprint", "format_version", b"format_version", "held_by_caller_bytes", b"held_by_caller_bytes", "not_profiled", b"not_profiled", "optimizer_state_bytes", b"optimizer_state_bytes", "optimizer_step_bytes", b"optimizer_step_bytes", "skips", b"skips", "standing_bytes", b"standing_bytes", "tables", b"tables", "torch_version", b"torch_version", "workspace_bytes", b"workspace_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__optimizer_state_bytes: _TypeAlias = _typing.Literal["optimizer_state_bytes"]  # noqa: Y015
+    _WhichOneofArgType__optimizer_state_bytes: _TypeAlias = _typing.Literal["_optimizer_state_bytes", b"_optimizer_state_bytes"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__optimizer_state_bytes) -> _WhichOneofReturnType__optimizer_state_bytes | None: ...
 
 Global___Profile: _TypeAlias = Profile  # noqa: Y015
 
@@ -108,6 +122,9 @@ class ProfileBlock(_message.Message):
     MUTATES_INPUTS_FIELD_NUMBER: _builtins.int
     DATA_DEPENDENT_FIELD_NUMBER: _builtins.int
     FINGERPRINT_FIELD_NUMBER: _builtins.int
+    SEGMENT_BYTES_FIELD_NUMBER: _builtins.int
+    SEGMENT_PEAK_BYTES_FIELD_NUMBER: _builtins.int
+    FORWARD_NS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the module; in parentheses for what runs before, between and after modules."""
     table: _builtins.int
@@ -126,6 +143,12 @@ class ProfileBlock(_message.Message):
     """Whether its shapes or its path depend on data; its figures then hold for the profiled data only."""
     fingerprint: _builtins.str
     """Digest of the names, shapes and types of its parameters and buffers; empty for what runs between modules."""
+    segment_bytes: _builtins.int
+    """Bytes of its forward that stay alive where it is in a segment and another block of the segment comes after it; absent where it cannot be in a segment."""
+    segment_peak_bytes: _builtins.int
+    """Highest bytes while its forward runs in a segment, the output of the block before included; absent as segment_bytes."""
+    forward_ns: _builtins.int
+    """Time of its whole forward, which a segment runs again; absent as segment_bytes."""
     @_builtins.property
     def mutated_buffers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of buffers that its forward changes; recomputing it would change them twice."""
@@ -143,12 +166,26 @@ class ProfileBlock(_message.Message):
         mutates_inputs: _builtins.bool = ...,
         data_dependent: _builtins.bool = ...,
         fingerprint: _builtins.str = ...,
+        segment_bytes: _builtins.int | None = ...,
+        segment_peak_bytes: _builtins.int | None = ...,
+        forward_ns: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_forward_ns", b"_forward_ns", "_segment_bytes", b"_segment_bytes", "_segment_peak_bytes", b"_segment_peak_bytes", "forward_ns", b"forward_ns", "segment_bytes", b"segment_bytes", "segment_peak_bytes", b"segment_peak_bytes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_dependent", b"data_dependent", "draws_random", b"draws_random", "fingerprint", b"fingerprint", "gradient_bytes", b"gradient_bytes", "has_collectives", b"has_collectives", "mutated_buffers", b"mutated_buffers", "mutates_inputs", b"mutates_inputs", "name", b"name", "parameter_bytes", b"parameter_bytes", "table", b"table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_forward_ns", b"_forward_ns", "_segment_bytes", b"_segment_bytes", "_segment_peak_bytes", b"_segment_peak_bytes", "data_dependent", b"data_dependent", "draws_random", b"draws_random", "fingerprint", b"fingerprint", "forward_ns", b"forward_ns", "gradient_bytes", b"gradient_bytes", "has_collectives", b"has_collectives", "mutated_buffers", b"mutated_buffers", "mutates_inputs", b"mutates_inputs", "name", b"name", "parameter_bytes", b"parameter_bytes", "segment_bytes", b"segment_bytes", "segment_peak_bytes", b"segment_peak_bytes", "table", b"table"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__forward_ns: _TypeAlias = _typing.Literal["forward_ns"]  # noqa: Y015
+    _WhichOneofArgType__forward_ns: _TypeAlias = _typing.Literal["_forward_ns", b"_forward_ns"]  # noqa: Y015
+    _WhichOneofReturnType__segment_bytes: _TypeAlias = _typing.Literal["segment_bytes"]  # noqa: Y015
+    _WhichOneofArgType__segment_bytes: _TypeAlias = _typing.Literal["_segment_bytes", b"_segment_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__segment_peak_bytes: _TypeAlias = _typing.Literal["segment_peak_bytes"]  # noqa: Y015
+    _WhichOneofArgType__segment_peak_bytes: _TypeAlias = _typing.Literal["_segment_peak_bytes", b"_segment_peak_bytes"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__forward_ns) -> _WhichOneofReturnType__forward_ns | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__segment_bytes) -> _WhichOneofReturnType__segment_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__segment_peak_bytes) -> _WhichOneofReturnType__segment_peak_bytes | None: ...
 
 Global___ProfileBlock: _TypeAlias = ProfileBlock  # noqa: Y015
 

@@ -50,6 +50,10 @@ class _EstimateQuestionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Esti
     """One variation for every setting that is open to the run: what_ifs."""
     ESTIMATE_QUESTION_TRACE: _EstimateQuestion.ValueType  # 10
     """The same step, run by PyTorch on the CPU in a worker process (FSDP2, small models): trace."""
+    ESTIMATE_QUESTION_ALLOCATOR: _EstimateQuestion.ValueType  # 11
+    """Reserved bytes by replaying the run's allocations through a model of PyTorch's caching allocator, not by a factor:
+    peak.reserved and peak.device. One rank that holds everything whole; assumptions say why where it was not done.
+    """
 
 class EstimateQuestion(_EstimateQuestion, metaclass=_EstimateQuestionEnumTypeWrapper):
     """A question that an estimate answers beside verdict, peak, phases, terms and ranks."""
@@ -76,6 +80,10 @@ ESTIMATE_QUESTION_KNOBS: EstimateQuestion.ValueType  # 9
 """One variation for every setting that is open to the run: what_ifs."""
 ESTIMATE_QUESTION_TRACE: EstimateQuestion.ValueType  # 10
 """The same step, run by PyTorch on the CPU in a worker process (FSDP2, small models): trace."""
+ESTIMATE_QUESTION_ALLOCATOR: EstimateQuestion.ValueType  # 11
+"""Reserved bytes by replaying the run's allocations through a model of PyTorch's caching allocator, not by a factor:
+peak.reserved and peak.device. One rank that holds everything whole; assumptions say why where it was not done.
+"""
 Global___EstimateQuestion: _TypeAlias = EstimateQuestion  # noqa: Y015
 
 class _OomMatchKind:

@@ -4,6 +4,7 @@ import grpc
 import warnings
 
 from haversack.v1 import estimate_pb2 as haversack_dot_v1_dot_estimate__pb2
+from haversack.v1 import jobs_pb2 as haversack_dot_v1_dot_jobs__pb2
 from haversack.v1 import plan_pb2 as haversack_dot_v1_dot_plan__pb2
 from haversack.v1 import verify_pb2 as haversack_dot_v1_dot_verify__pb2
 
@@ -59,6 +60,16 @@ class HaversackServiceStub(object):
                 request_serializer=haversack_dot_v1_dot_verify__pb2.CancelVerifyRequest.SerializeToString,
                 response_deserializer=haversack_dot_v1_dot_verify__pb2.CancelVerifyResponse.FromString,
                 _registered_method=True)
+        self.GetVerifyJob = channel.unary_unary(
+                '/haversack.v1.HaversackService/GetVerifyJob',
+                request_serializer=haversack_dot_v1_dot_jobs__pb2.GetVerifyJobRequest.SerializeToString,
+                response_deserializer=haversack_dot_v1_dot_jobs__pb2.GetVerifyJobResponse.FromString,
+                _registered_method=True)
+        self.ListVerifyJobs = channel.unary_unary(
+                '/haversack.v1.HaversackService/ListVerifyJobs',
+                request_serializer=haversack_dot_v1_dot_jobs__pb2.ListVerifyJobsRequest.SerializeToString,
+                response_deserializer=haversack_dot_v1_dot_jobs__pb2.ListVerifyJobsResponse.FromString,
+                _registered_method=True)
         self.ListWorkloads = channel.unary_unary(
                 '/haversack.v1.HaversackService/ListWorkloads',
                 request_serializer=haversack_dot_v1_dot_verify__pb2.ListWorkloadsRequest.SerializeToString,
@@ -80,7 +91,7 @@ class HaversackServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Plan(self, request, context):
-        """Answers what to save and what to recompute under a budget. Pure.
+        """Answers what to save and what to recompute under a budget. Pure, but for a workload, whose code a worker profiles and runs.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -95,6 +106,20 @@ class HaversackServiceServicer(object):
 
     def CancelVerify(self, request, context):
         """Stops a job.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetVerifyJob(self, request, context):
+        """Tells where a job stands, with its report if it is over.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListVerifyJobs(self, request, context):
+        """Lists the jobs that the server knows, the latest first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -129,6 +154,16 @@ def add_HaversackServiceServicer_to_server(servicer, server):
                     servicer.CancelVerify,
                     request_deserializer=haversack_dot_v1_dot_verify__pb2.CancelVerifyRequest.FromString,
                     response_serializer=haversack_dot_v1_dot_verify__pb2.CancelVerifyResponse.SerializeToString,
+            ),
+            'GetVerifyJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetVerifyJob,
+                    request_deserializer=haversack_dot_v1_dot_jobs__pb2.GetVerifyJobRequest.FromString,
+                    response_serializer=haversack_dot_v1_dot_jobs__pb2.GetVerifyJobResponse.SerializeToString,
+            ),
+            'ListVerifyJobs': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListVerifyJobs,
+                    request_deserializer=haversack_dot_v1_dot_jobs__pb2.ListVerifyJobsRequest.FromString,
+                    response_serializer=haversack_dot_v1_dot_jobs__pb2.ListVerifyJobsResponse.SerializeToString,
             ),
             'ListWorkloads': grpc.unary_unary_rpc_method_handler(
                     servicer.ListWorkloads,
@@ -247,6 +282,60 @@ class HaversackService(object):
             '/haversack.v1.HaversackService/CancelVerify',
             haversack_dot_v1_dot_verify__pb2.CancelVerifyRequest.SerializeToString,
             haversack_dot_v1_dot_verify__pb2.CancelVerifyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetVerifyJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/haversack.v1.HaversackService/GetVerifyJob',
+            haversack_dot_v1_dot_jobs__pb2.GetVerifyJobRequest.SerializeToString,
+            haversack_dot_v1_dot_jobs__pb2.GetVerifyJobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListVerifyJobs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/haversack.v1.HaversackService/ListVerifyJobs',
+            haversack_dot_v1_dot_jobs__pb2.ListVerifyJobsRequest.SerializeToString,
+            haversack_dot_v1_dot_jobs__pb2.ListVerifyJobsResponse.FromString,
             options,
             channel_credentials,
             insecure,

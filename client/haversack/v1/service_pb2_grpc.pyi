@@ -6,6 +6,7 @@ isort:skip_file
 from collections import abc as _abc
 from grpc import aio as _aio
 from haversack.v1 import estimate_pb2 as _estimate_pb2
+from haversack.v1 import jobs_pb2 as _jobs_pb2
 from haversack.v1 import plan_pb2 as _plan_pb2
 from haversack.v1 import verify_pb2 as _verify_pb2
 import abc as _abc_1
@@ -41,11 +42,15 @@ class HaversackServiceStub:
     Estimate: _grpc.UnaryUnaryMultiCallable[_estimate_pb2.EstimateRequest, _estimate_pb2.EstimateResponse]
     """Answers what a training run needs on each rank. Pure: equal requests have equal answers."""
     Plan: _grpc.UnaryUnaryMultiCallable[_plan_pb2.PlanRequest, _plan_pb2.PlanResponse]
-    """Answers what to save and what to recompute under a budget. Pure."""
+    """Answers what to save and what to recompute under a budget. Pure, but for a workload, whose code a worker profiles and runs."""
     Verify: _grpc.UnaryStreamMultiCallable[_verify_pb2.VerifyRequest, _verify_pb2.VerifyResponse]
     """Runs an equivalence job and streams its events, the report last. The same job_id re-attaches."""
     CancelVerify: _grpc.UnaryUnaryMultiCallable[_verify_pb2.CancelVerifyRequest, _verify_pb2.CancelVerifyResponse]
     """Stops a job."""
+    GetVerifyJob: _grpc.UnaryUnaryMultiCallable[_jobs_pb2.GetVerifyJobRequest, _jobs_pb2.GetVerifyJobResponse]
+    """Tells where a job stands, with its report if it is over."""
+    ListVerifyJobs: _grpc.UnaryUnaryMultiCallable[_jobs_pb2.ListVerifyJobsRequest, _jobs_pb2.ListVerifyJobsResponse]
+    """Lists the jobs that the server knows, the latest first."""
     ListWorkloads: _grpc.UnaryUnaryMultiCallable[_verify_pb2.ListWorkloadsRequest, _verify_pb2.ListWorkloadsResponse]
     """Lists the built-in workloads."""
 
@@ -60,11 +65,15 @@ class HaversackServiceAsyncStub(HaversackServiceStub):
     Estimate: _aio.UnaryUnaryMultiCallable[_estimate_pb2.EstimateRequest, _estimate_pb2.EstimateResponse]  # type: ignore[assignment]
     """Answers what a training run needs on each rank. Pure: equal requests have equal answers."""
     Plan: _aio.UnaryUnaryMultiCallable[_plan_pb2.PlanRequest, _plan_pb2.PlanResponse]  # type: ignore[assignment]
-    """Answers what to save and what to recompute under a budget. Pure."""
+    """Answers what to save and what to recompute under a budget. Pure, but for a workload, whose code a worker profiles and runs."""
     Verify: _aio.UnaryStreamMultiCallable[_verify_pb2.VerifyRequest, _verify_pb2.VerifyResponse]  # type: ignore[assignment]
     """Runs an equivalence job and streams its events, the report last. The same job_id re-attaches."""
     CancelVerify: _aio.UnaryUnaryMultiCallable[_verify_pb2.CancelVerifyRequest, _verify_pb2.CancelVerifyResponse]  # type: ignore[assignment]
     """Stops a job."""
+    GetVerifyJob: _aio.UnaryUnaryMultiCallable[_jobs_pb2.GetVerifyJobRequest, _jobs_pb2.GetVerifyJobResponse]  # type: ignore[assignment]
+    """Tells where a job stands, with its report if it is over."""
+    ListVerifyJobs: _aio.UnaryUnaryMultiCallable[_jobs_pb2.ListVerifyJobsRequest, _jobs_pb2.ListVerifyJobsResponse]  # type: ignore[assignment]
+    """Lists the jobs that the server knows, the latest first."""
     ListWorkloads: _aio.UnaryUnaryMultiCallable[_verify_pb2.ListWorkloadsRequest, _verify_pb2.ListWorkloadsResponse]  # type: ignore[assignment]
     """Lists the built-in workloads."""
 
@@ -88,7 +97,7 @@ class HaversackServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _plan_pb2.PlanRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_plan_pb2.PlanResponse, _abc.Awaitable[_plan_pb2.PlanResponse]]:
-        """Answers what to save and what to recompute under a budget. Pure."""
+        """Answers what to save and what to recompute under a budget. Pure, but for a workload, whose code a worker profiles and runs."""
 
     @_abc_1.abstractmethod
     def Verify(
@@ -105,6 +114,22 @@ class HaversackServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_verify_pb2.CancelVerifyResponse, _abc.Awaitable[_verify_pb2.CancelVerifyResponse]]:
         """Stops a job."""
+
+    @_abc_1.abstractmethod
+    def GetVerifyJob(
+        self,
+        request: _jobs_pb2.GetVerifyJobRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_jobs_pb2.GetVerifyJobResponse, _abc.Awaitable[_jobs_pb2.GetVerifyJobResponse]]:
+        """Tells where a job stands, with its report if it is over."""
+
+    @_abc_1.abstractmethod
+    def ListVerifyJobs(
+        self,
+        request: _jobs_pb2.ListVerifyJobsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_jobs_pb2.ListVerifyJobsResponse, _abc.Awaitable[_jobs_pb2.ListVerifyJobsResponse]]:
+        """Lists the jobs that the server knows, the latest first."""
 
     @_abc_1.abstractmethod
     def ListWorkloads(

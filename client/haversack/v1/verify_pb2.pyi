@@ -318,7 +318,9 @@ class _FailureReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Failure
     FAILURE_REASON_WORKER_NOT_STARTED: _FailureReason.ValueType  # 8
     """The worker did not start, so the job never ran."""
     FAILURE_REASON_SERVER_RESTARTED: _FailureReason.ValueType  # 9
-    """The server ended while the job ran; known after its restart."""
+    """The server stopped while the job waited or ran."""
+    FAILURE_REASON_RANK_LOST: _FailureReason.ValueType  # 10
+    """A rank of a sharded job died, hung, or could not reach the others; message says which and when."""
 
 class FailureReason(_FailureReason, metaclass=_FailureReasonEnumTypeWrapper):
     """Why there is no comparison."""
@@ -342,7 +344,9 @@ FAILURE_REASON_DEVICE_FAULT: FailureReason.ValueType  # 7
 FAILURE_REASON_WORKER_NOT_STARTED: FailureReason.ValueType  # 8
 """The worker did not start, so the job never ran."""
 FAILURE_REASON_SERVER_RESTARTED: FailureReason.ValueType  # 9
-"""The server ended while the job ran; known after its restart."""
+"""The server stopped while the job waited or ran."""
+FAILURE_REASON_RANK_LOST: FailureReason.ValueType  # 10
+"""A rank of a sharded job died, hung, or could not reach the others; message says which and when."""
 Global___FailureReason: _TypeAlias = FailureReason  # noqa: Y015
 
 class _JobState:
@@ -361,6 +365,8 @@ class _JobStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_JobState.Val
     """It has its report."""
     JOB_STATE_CANCELLED: _JobState.ValueType  # 4
     """It was stopped; its report says FAILED, CANCELLED."""
+    JOB_STATE_LOST: _JobState.ValueType  # 5
+    """The server stopped while it waited or ran; its report says FAILED, SERVER_RESTARTED."""
 
 class JobState(_JobState, metaclass=_JobStateEnumTypeWrapper):
     """Where a job stands."""
@@ -375,6 +381,8 @@ JOB_STATE_FINISHED: JobState.ValueType  # 3
 """It has its report."""
 JOB_STATE_CANCELLED: JobState.ValueType  # 4
 """It was stopped; its report says FAILED, CANCELLED."""
+JOB_STATE_LOST: JobState.ValueType  # 5
+"""The server stopped while it waited or ran; its report says FAILED, SERVER_RESTARTED."""
 Global___JobState: _TypeAlias = JobState  # noqa: Y015
 
 @_typing.final
@@ -428,7 +436,9 @@ class VerifyRequest(_message.Message):
     strict: _builtins.bool
     """Whether warnings count as errors."""
     keep_after_disconnect: _builtins.bool
-    """Whether the job goes on when nobody reads its stream any more; it is cancelled otherwise."""
+    """Whether the job goes on when nobody reads its stream any more; it is cancelled otherwise. What
+    is asked of the job is the same with and without it.
+    """
     schedule: Global___VerifySchedule.ValueType
     """Order of forwards and backwards. Default: the one that a built-in workload is listed with, else
     ONE_MICROBATCH.
@@ -461,7 +471,9 @@ class VerifyRequest(_message.Message):
 
     @_builtins.property
     def plan(self) -> Global___VerifyPlan:
-        """A plan to verify: blocks with option "recompute" become the regions."""
+        """A plan to verify: blocks with option "recompute", or "selective" with operations, become the
+        regions, as haversack.torch.apply runs them. Not with segments, nor with use_reentrant.
+        """
 
     @_builtins.property
     def world(self) -> Global___VerifyWorld:
@@ -553,8 +565,13 @@ class VerifyPlan(_message.Message):
 
     ACTIONS_FIELD_NUMBER: _builtins.int
     PREDICTED_PEAK_BYTES_FIELD_NUMBER: _builtins.int
+    PREDICTED_EXTRA_NS_FIELD_NUMBER: _builtins.int
     predicted_peak_bytes: _builtins.int
     """Peak that the plan predicts, in allocated bytes; the report then has it beside the measured one."""
+    predicted_extra_ns: _builtins.int
+    """Time of recomputation in a step that the plan predicts, in nanoseconds; the report then has it
+    beside the measured one.
+    """
     @_builtins.property
     def actions(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.BlockAction]:
         """Option of each block, as Plan answers it; blocks that are not named save."""
@@ -564,13 +581,19 @@ class VerifyPlan(_message.Message):
         *,
         actions: _abc.Iterable[_common_pb2.BlockAction] | None = ...,
         predicted_peak_bytes: _builtins.int | None = ...,
+        predicted_extra_ns: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_predicted_peak_bytes", b"_predicted_peak_bytes", "predicted_peak_bytes", b"predicted_peak_bytes"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_predicted_extra_ns", b"_predicted_extra_ns", "_predicted_peak_bytes", b"_predicted_peak_bytes", "predicted_extra_ns", b"predicted_extra_ns", "predicted_peak_bytes", b"predicted_peak_bytes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_predicted_peak_bytes", b"_predicted_peak_bytes", "actions", b"actions", "predicted_peak_bytes", b"predicted_peak_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_predicted_extra_ns", b"_predicted_extra_ns", "_predicted_peak_bytes", b"_predicted_peak_bytes", "actions", b"actions", "predicted_extra_ns", b"predicted_extra_ns", "predicted_peak_bytes", b"predicted_peak_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__predicted_extra_ns: _TypeAlias = _typing.Literal["predicted_extra_ns"]  # noqa: Y015
+    _WhichOneofArgType__predicted_extra_ns: _TypeAlias = _typing.Literal["_predicted_extra_ns", b"_predicted_extra_ns"]  # noqa: Y015
     _WhichOneofReturnType__predicted_peak_bytes: _TypeAlias = _typing.Literal["predicted_peak_bytes"]  # noqa: Y015
     _WhichOneofArgType__predicted_peak_bytes: _TypeAlias = _typing.Literal["_predicted_peak_bytes", b"_predicted_peak_bytes"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__predicted_extra_ns) -> _WhichOneofReturnType__predicted_extra_ns | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__predicted_peak_bytes) -> _WhichOneofReturnType__predicted_peak_bytes | None: ...
 
 Global___VerifyPlan: _TypeAlias = VerifyPlan  # noqa: Y015
@@ -584,9 +607,11 @@ class VerifyWorld(_message.Message):
     SIZE_FIELD_NUMBER: _builtins.int
     SHARDING_FIELD_NUMBER: _builtins.int
     size: _builtins.int
-    """Number of ranks, each a process of its own; 1 at least."""
+    """Number of ranks, each a process of its own: 2 or 4. 1 is the job of one process."""
     sharding: _common_pb2.Sharding.ValueType
-    """How model states are divided among them."""
+    """How model states are divided among them: REPLICATED is DistributedDataParallel, FSDP2 is
+    fully_shard of every block and of the root. Others cannot be verified. REPLICATED if not given.
+    """
     def __init__(
         self,
         *,
@@ -902,6 +927,90 @@ class RandomSource(_message.Message):
 Global___RandomSource: _TypeAlias = RandomSource  # noqa: Y015
 
 @_typing.final
+class SavedValues(_message.Message):
+    """What a region saved for backward, and whether its replays saved the same bit for bit. It explains,
+    and never decides: the verdict stands on runs without probes.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REGION_FIELD_NUMBER: _builtins.int
+    SAVED_COUNT_FIELD_NUMBER: _builtins.int
+    COMPARED_COUNT_FIELD_NUMBER: _builtins.int
+    DIFFERENT_COUNT_FIELD_NUMBER: _builtins.int
+    FIRST_DIFFERENT_FIELD_NUMBER: _builtins.int
+    region: _builtins.str
+    """The region."""
+    saved_count: _builtins.int
+    """Tensors that its forwards saved."""
+    compared_count: _builtins.int
+    """Tensors of replays that were compared with them; memory that nothing had written is not."""
+    different_count: _builtins.int
+    """How many of those differ."""
+    first_different: _builtins.str
+    """The first that differs: its place among those saved, its dtype and shape; empty without one."""
+    def __init__(
+        self,
+        *,
+        region: _builtins.str = ...,
+        saved_count: _builtins.int = ...,
+        compared_count: _builtins.int = ...,
+        different_count: _builtins.int = ...,
+        first_different: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compared_count", b"compared_count", "different_count", b"different_count", "first_different", b"first_different", "region", b"region", "saved_count", b"saved_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SavedValues: _TypeAlias = SavedValues  # noqa: Y015
+
+@_typing.final
+class StateChange(_message.Message):
+    """A thing that a region reaches, and that its replay did not find or leave as its forward did. It
+    explains, and never decides: a cache that the forward fills is listed too.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REGION_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    BY_REPLAY_FIELD_NUMBER: _builtins.int
+    BEFORE_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    region: _builtins.str
+    """The region."""
+    name: _builtins.str
+    """The thing, by the path that reaches it, such as "model.layers.0.calls"."""
+    by_replay: _builtins.bool
+    """Whether the replay itself changed it; else it changed between the beginning of the forward and
+    that of the replay.
+    """
+    before: _builtins.str
+    """What it was before: a number or a text as it is, a tensor by its digest; "nothing" if it was
+    not there.
+    """
+    after: _builtins.str
+    """What it was after."""
+    def __init__(
+        self,
+        *,
+        region: _builtins.str = ...,
+        name: _builtins.str = ...,
+        by_replay: _builtins.bool = ...,
+        before: _builtins.str = ...,
+        after: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "before", b"before", "by_replay", b"by_replay", "name", b"name", "region", b"region"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StateChange: _TypeAlias = StateChange  # noqa: Y015
+
+@_typing.final
 class FirstDifference(_message.Message):
     """The first place where a replay differs from its forward."""
 
@@ -1189,6 +1298,10 @@ class VerifyReport(_message.Message):
     ASSUMPTIONS_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
     SCHEDULE_FIELD_NUMBER: _builtins.int
+    SAVED_VALUES_FIELD_NUMBER: _builtins.int
+    STATE_CHANGES_FIELD_NUMBER: _builtins.int
+    SHARDED_FIELD_NUMBER: _builtins.int
+    APPLIED_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """Id of the job."""
     workload: _builtins.str
@@ -1255,6 +1368,26 @@ class VerifyReport(_message.Message):
     def assumptions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """What the job took for granted, in words: which regions, when the callback ran, what was skipped."""
 
+    @_builtins.property
+    def saved_values(self) -> _containers.RepeatedCompositeFieldContainer[Global___SavedValues]:
+        """What regions saved for backward, and whether replays saved it again; none for a region of the
+        reentrant variant, or where the version of torch has no place for the probe (assumptions say so).
+        """
+
+    @_builtins.property
+    def state_changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___StateChange]:
+        """What changed of the state that regions reach, the first 20."""
+
+    @_builtins.property
+    def sharded(self) -> Global___VerifySharded:
+        """How the run was spread over ranks, and what each of them saw; absent for one process."""
+
+    @_builtins.property
+    def applied(self) -> Global___VerifyApplied:
+        """A step of the plan beside what the plan predicts; absent without a plan, where a run raised, and
+        for several ranks.
+        """
+
     def __init__(
         self,
         *,
@@ -1278,14 +1411,221 @@ class VerifyReport(_message.Message):
         assumptions: _abc.Iterable[_builtins.str] | None = ...,
         seed: _builtins.int = ...,
         schedule: Global___VerifySchedule.ValueType = ...,
+        saved_values: _abc.Iterable[Global___SavedValues] | None = ...,
+        state_changes: _abc.Iterable[Global___StateChange] | None = ...,
+        sharded: Global___VerifySharded | None = ...,
+        applied: Global___VerifyApplied | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment", "evidence", b"evidence", "failure", b"failure", "first_difference", b"first_difference", "memory", b"memory", "time", b"time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "environment", b"environment", "evidence", b"evidence", "failure", b"failure", "first_difference", b"first_difference", "memory", b"memory", "sharded", b"sharded", "time", b"time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["args_json", b"args_json", "assumptions", b"assumptions", "environment", b"environment", "evidence", b"evidence", "facets", b"facets", "failure", b"failure", "first_difference", b"first_difference", "job_id", b"job_id", "loss", b"loss", "memory", b"memory", "pinned", b"pinned", "random_sources", b"random_sources", "recompute_counts", b"recompute_counts", "schedule", b"schedule", "seed", b"seed", "time", b"time", "verdict", b"verdict", "waivers", b"waivers", "warnings", b"warnings", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "args_json", b"args_json", "assumptions", b"assumptions", "environment", b"environment", "evidence", b"evidence", "facets", b"facets", "failure", b"failure", "first_difference", b"first_difference", "job_id", b"job_id", "loss", b"loss", "memory", b"memory", "pinned", b"pinned", "random_sources", b"random_sources", "recompute_counts", b"recompute_counts", "saved_values", b"saved_values", "schedule", b"schedule", "seed", b"seed", "sharded", b"sharded", "state_changes", b"state_changes", "time", b"time", "verdict", b"verdict", "waivers", b"waivers", "warnings", b"warnings", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___VerifyReport: _TypeAlias = VerifyReport  # noqa: Y015
+
+@_typing.final
+class VerifyApplied(_message.Message):
+    """A plan in effect: whole training steps, measured on the job's device as haversack.torch.measure
+    does. It never touches the verdict; a peak above the prediction is a warning.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SAVED_COUNT_FIELD_NUMBER: _builtins.int
+    RECOMPUTED_COUNT_FIELD_NUMBER: _builtins.int
+    SELECTIVE_COUNT_FIELD_NUMBER: _builtins.int
+    PREDICTED_PEAK_BYTES_FIELD_NUMBER: _builtins.int
+    MEASURED_PEAK_BYTES_FIELD_NUMBER: _builtins.int
+    PLAIN_PEAK_BYTES_FIELD_NUMBER: _builtins.int
+    PEAK_AT_FIELD_NUMBER: _builtins.int
+    PREDICTED_EXTRA_NS_FIELD_NUMBER: _builtins.int
+    MEASURED_EXTRA_NS_FIELD_NUMBER: _builtins.int
+    METHOD_FIELD_NUMBER: _builtins.int
+    saved_count: _builtins.int
+    """Blocks that the plan saves."""
+    recomputed_count: _builtins.int
+    """Blocks that it recomputes as wholes."""
+    selective_count: _builtins.int
+    """Blocks of which it saves some operations, and recomputes the rest."""
+    predicted_peak_bytes: _builtins.int
+    """Peak that the plan predicts, in allocated bytes; absent where the request says none."""
+    measured_peak_bytes: _builtins.int
+    """Highest allocated bytes of a planned step, model states and inputs included."""
+    plain_peak_bytes: _builtins.int
+    """The same of a step that saves everything."""
+    peak_at: _builtins.str
+    """Block and phase of the measured peak, such as "backward layers.3"."""
+    predicted_extra_ns: _builtins.int
+    """Time of recomputation that the plan predicts; absent where the request says none."""
+    measured_extra_ns: _builtins.int
+    """Median time of a planned step less that of a step that saves everything; below 0 where they are
+    closer than the clock tells. Of this device, which may not be the one that was planned for.
+    """
+    method: _builtins.str
+    """How it was measured."""
+    def __init__(
+        self,
+        *,
+        saved_count: _builtins.int = ...,
+        recomputed_count: _builtins.int = ...,
+        selective_count: _builtins.int = ...,
+        predicted_peak_bytes: _builtins.int | None = ...,
+        measured_peak_bytes: _builtins.int = ...,
+        plain_peak_bytes: _builtins.int = ...,
+        peak_at: _builtins.str = ...,
+        predicted_extra_ns: _builtins.int | None = ...,
+        measured_extra_ns: _builtins.int = ...,
+        method: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_predicted_extra_ns", b"_predicted_extra_ns", "_predicted_peak_bytes", b"_predicted_peak_bytes", "predicted_extra_ns", b"predicted_extra_ns", "predicted_peak_bytes", b"predicted_peak_bytes"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_predicted_extra_ns", b"_predicted_extra_ns", "_predicted_peak_bytes", b"_predicted_peak_bytes", "measured_extra_ns", b"measured_extra_ns", "measured_peak_bytes", b"measured_peak_bytes", "method", b"method", "peak_at", b"peak_at", "plain_peak_bytes", b"plain_peak_bytes", "predicted_extra_ns", b"predicted_extra_ns", "predicted_peak_bytes", b"predicted_peak_bytes", "recomputed_count", b"recomputed_count", "saved_count", b"saved_count", "selective_count", b"selective_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__predicted_extra_ns: _TypeAlias = _typing.Literal["predicted_extra_ns"]  # noqa: Y015
+    _WhichOneofArgType__predicted_extra_ns: _TypeAlias = _typing.Literal["_predicted_extra_ns", b"_predicted_extra_ns"]  # noqa: Y015
+    _WhichOneofReturnType__predicted_peak_bytes: _TypeAlias = _typing.Literal["predicted_peak_bytes"]  # noqa: Y015
+    _WhichOneofArgType__predicted_peak_bytes: _TypeAlias = _typing.Literal["_predicted_peak_bytes", b"_predicted_peak_bytes"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__predicted_extra_ns) -> _WhichOneofReturnType__predicted_extra_ns | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__predicted_peak_bytes) -> _WhichOneofReturnType__predicted_peak_bytes | None: ...
+
+Global___VerifyApplied: _TypeAlias = VerifyApplied  # noqa: Y015
+
+@_typing.final
+class VerifySharded(_message.Message):
+    """A sharded job. Facets of the report compare plain with checkpointed, rank by rank; what is here
+    also compares the sharded run with one that is not sharded. Both without activation checkpointing.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SHARDING_FIELD_NUMBER: _builtins.int
+    WORLD_SIZE_FIELD_NUMBER: _builtins.int
+    BACKEND_FIELD_NUMBER: _builtins.int
+    UNITS_FIELD_NUMBER: _builtins.int
+    RANKS_FIELD_NUMBER: _builtins.int
+    AGAINST_UNSHARDED_FIELD_NUMBER: _builtins.int
+    sharding: _common_pb2.Sharding.ValueType
+    """How model states were divided."""
+    world_size: _builtins.int
+    """Number of ranks."""
+    backend: _builtins.str
+    """Backend of the collectives: "gloo" or "nccl"."""
+    @_builtins.property
+    def units(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Modules that are gathered as one unit under FSDP2, by their paths, the root last as ""; none
+        under DistributedDataParallel.
+        """
+
+    @_builtins.property
+    def ranks(self) -> _containers.RepeatedCompositeFieldContainer[Global___VerifyRank]:
+        """What each rank saw, in the order of the ranks."""
+
+    @_builtins.property
+    def against_unsharded(self) -> _containers.RepeatedCompositeFieldContainer[Global___FacetResult]:
+        """OUTPUTS, INPUT_GRADIENTS and PARAMETER_GRADIENTS of the plain sharded run against one process
+        for each rank's inputs, and the mean of their gradients. A difference beyond the noise of two
+        plain runs and the tolerance of the dtype is a warning: sharding, not checkpointing, changes
+        the run.
+        """
+
+    def __init__(
+        self,
+        *,
+        sharding: _common_pb2.Sharding.ValueType = ...,
+        world_size: _builtins.int = ...,
+        backend: _builtins.str = ...,
+        units: _abc.Iterable[_builtins.str] | None = ...,
+        ranks: _abc.Iterable[Global___VerifyRank] | None = ...,
+        against_unsharded: _abc.Iterable[Global___FacetResult] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["against_unsharded", b"against_unsharded", "backend", b"backend", "ranks", b"ranks", "sharding", b"sharding", "units", b"units", "world_size", b"world_size"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VerifySharded: _TypeAlias = VerifySharded  # noqa: Y015
+
+@_typing.final
+class VerifyRank(_message.Message):
+    """One rank of a sharded job."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RANK_FIELD_NUMBER: _builtins.int
+    DEVICE_FIELD_NUMBER: _builtins.int
+    PARAMETER_BYTES_FIELD_NUMBER: _builtins.int
+    PLAIN_PEAK_BYTES_FIELD_NUMBER: _builtins.int
+    CHECKPOINTED_PEAK_BYTES_FIELD_NUMBER: _builtins.int
+    COLLECTIVES_FIELD_NUMBER: _builtins.int
+    rank: _builtins.int
+    """Its number, from 0."""
+    device: _builtins.str
+    """Its device."""
+    parameter_bytes: _builtins.int
+    """Bytes of parameters that it holds between steps: its shards, under FSDP2."""
+    plain_peak_bytes: _builtins.int
+    """Highest live bytes of the plain step, counted as memory.method of the report says."""
+    checkpointed_peak_bytes: _builtins.int
+    """Highest live bytes of the checkpointed step."""
+    @_builtins.property
+    def collectives(self) -> _containers.RepeatedCompositeFieldContainer[Global___CollectiveCount]:
+        """Collectives that it took part in, by their names."""
+
+    def __init__(
+        self,
+        *,
+        rank: _builtins.int = ...,
+        device: _builtins.str = ...,
+        parameter_bytes: _builtins.int = ...,
+        plain_peak_bytes: _builtins.int = ...,
+        checkpointed_peak_bytes: _builtins.int = ...,
+        collectives: _abc.Iterable[Global___CollectiveCount] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpointed_peak_bytes", b"checkpointed_peak_bytes", "collectives", b"collectives", "device", b"device", "parameter_bytes", b"parameter_bytes", "plain_peak_bytes", b"plain_peak_bytes", "rank", b"rank"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VerifyRank: _TypeAlias = VerifyRank  # noqa: Y015
+
+@_typing.final
+class CollectiveCount(_message.Message):
+    """How often a rank took part in one kind of collective in a step."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OPERATION_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    PLAIN_COUNT_FIELD_NUMBER: _builtins.int
+    CHECKPOINTED_COUNT_FIELD_NUMBER: _builtins.int
+    operation: _builtins.str
+    """Operation as PyTorch names it, such as "c10d.allreduce_"."""
+    kind: _builtins.str
+    """What it does: "gather", "reduction" or "other"."""
+    plain_count: _builtins.int
+    """How often in the plain step."""
+    checkpointed_count: _builtins.int
+    """How often in the checkpointed step."""
+    def __init__(
+        self,
+        *,
+        operation: _builtins.str = ...,
+        kind: _builtins.str = ...,
+        plain_count: _builtins.int = ...,
+        checkpointed_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpointed_count", b"checkpointed_count", "kind", b"kind", "operation", b"operation", "plain_count", b"plain_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CollectiveCount: _TypeAlias = CollectiveCount  # noqa: Y015
 
 @_typing.final
 class CancelVerifyRequest(_message.Message):
