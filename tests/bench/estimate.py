@@ -39,6 +39,7 @@ SECTIONS: dict[str, Callable[[], Iterator[Row]]] = {
     "reported": estimate_megatron.reported,
     "measured": estimate_measured.peaks,
     "phases": estimate_measured.phases,
+    "reserved": estimate_measured.reserved,
     "torchtitan": estimate_published.torchtitan,
     "adapters": estimate_adapters.adapters,
     "offload": estimate_optimizers.offload,

@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from tests.bench.estimate_adapters import adapter_runs
+from tests.bench.estimate_adapters import adapter_runs, says_its_peak
 from tests.bench.estimate_measured import cannot_be_said, measured
 from tests.bench.estimate_megatron import is_hidden
 from tests.bench.estimate_published import torchtitan_runs
@@ -95,7 +95,8 @@ def _ranks(answered: Answered, run: ModelRun) -> int:
 @cache
 def fitted_to() -> tuple[Answered, ...]:
     """Give the answered runs that ends are fitted to."""
-    every = (*megatron(), *measured(), *torchtitan_runs(), *adapter_runs())
+    tuned = filter(says_its_peak, adapter_runs())
+    every = (*megatron(), *measured(), *torchtitan_runs(), *tuned)
     return tuple(each for each in every if each.known and _may_be_fitted_to(each))
 
 

@@ -6,6 +6,7 @@ dropped at once) is left out of the gate and printed.
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from statistics import median
 from typing import Any
@@ -26,6 +27,8 @@ from haversack.run import (
     Recompute,
     Training,
 )
+from haversack_server.estimate.answer import estimate
+from haversack_server.estimate.reserved import REPLAYED
 
 MIB = 2**20
 SECTION = "measured"
@@ -121,3 +124,29 @@ def _phases_of(answered: Answered) -> Iterator[tuple[str, Error]]:
             parts = ("forward", "loss") if name == "forward" else (name,)
             expected = max(ours[f"step {step} {part}"] for part in parts)
             yield f"step {step} {name}", Error(expected, measured_in[name])
+
+
+def reserved() -> Iterator[Row]:
+    """What the allocator holds at last: by a factor, and by a replay where there is one."""
+    by_factor, by_replay = [], []
+    for each in measured():
+        if each.estimate is None or each.estimate.peak is None or cannot_be_said(each.row):
+            continue
+        asked = replace(each.request, questions=(EstimateQuestion.ALLOCATOR,))
+        found = estimate(asked)
+        if REPLAYED not in found.assumptions or found.peak is None:
+            continue
+        said = each.row["reserved_bytes"]
+        factor, replayed = (
+            100 * Error(peak.reserved.expected_bytes, said).share
+            for peak in (each.estimate.peak, found.peak)
+        )
+        by_factor.append(abs(factor))
+        by_replay.append(abs(replayed))
+        inside = found.peak.reserved.high_bytes >= said
+        what = f"{each.row['id']}: {said / MIB:,.0f} MiB, by a factor {factor:+.1f} %"
+        yield Row("reserved", f"{what}, high end {'holds' if inside else 'FAILS'}", replayed, "%")
+    what = f"median of {len(by_replay)} replays, not above that of the factor"
+    yield at_most("reserved", what, median(by_replay), round(median(by_factor), 2), "%")
+    yield Row("reserved", "worst by the factor", max(by_factor), "%")
+    yield Row("reserved", "worst by the replay", max(by_replay), "%")

@@ -10,7 +10,18 @@ from functools import cache
 from statistics import median
 from typing import Any
 
-from tests.bench.estimate_rows import ESTIMATE, Answered, Error, by_case, megatron, peak, steady
+from tests.bench.estimate_rows import (
+    ESTIMATE,
+    Answered,
+    Error,
+    answer,
+    by_case,
+    megatron,
+    megatron_request,
+    peak,
+    public_arguments,
+    steady,
+)
 from tests.bench.table import Row, at_most
 
 MIB = 2**20
@@ -52,23 +63,18 @@ def claimed() -> Iterator[Row]:
 def unclaimed() -> Iterator[Row]:
     """Cases that are not claimed: UNKNOWN, or inside the interval of the answer.
 
-    Where the recorded arguments hide what decides, nobody can tell, so there is no gate.
+    Options that the recorded arguments hide are among those that the rows are asked with.
     """
     chosen = [
         each for each in megatron() if each.row["class"] in DENSE and not is_claimed(each.row)
     ]
     for case, answers in by_case(iter(chosen)).items():
         known = [each for each in answers if each.known]
-        if not known:
-            yield Row("unclaimed", f"{_short(case)}: UNKNOWN", len(answers), "rows")
-            continue
-        inside = sum(_inside(each) for each in known)
-        what = f"{_short(case)}: rows inside the interval, of {len(known)} answered"
-        if all(is_hidden(each.row) for each in known):
-            yield Row("unclaimed", f"{what}; what decides is hidden", inside, "rows")
-        else:
-            gate = f"= {len(known)}"
-            yield Row("unclaimed", what, inside, "rows", gate, inside == len(known))
+        fine = sum(_inside(each) for each in known) + len(answers) - len(known)
+        why = "" if known else f" ({_shortly(answers[0])})"
+        what = f"{_short(case)}: {len(answers) - len(known)} UNKNOWN{why}, the others inside"
+        gate = f"= {len(answers)}"
+        yield Row("unclaimed", what, fine, "rows", gate, fine == len(answers))
 
 
 def is_hidden(row: Mapping[str, Any]) -> bool:
@@ -82,6 +88,19 @@ def others() -> Iterator[Row]:
         each for each in megatron() if each.row["class"] in OTHERS and "doubtful" not in each.row
     ]
     yield from _figures("moe, mla, cp, fsdp, t5, bert", chosen, "peak", peak, typical=8.0)
+    yield from _as_recorded("moe, mla, cp, fsdp, t5, bert", chosen)
+
+
+def _as_recorded(section: str, chosen: list[Answered]) -> Iterator[Row]:
+    """The runs whose arguments were recorded in part, asked with what was recorded alone."""
+    for each in chosen:
+        if public_arguments(each.row).get("args"):
+            alone = answer(each.row, megatron_request(each.row, recorded_only=True))
+            what = f"peak {_short(each.case)}, as recorded"
+            if alone.known:
+                yield Row(section, what, 100 * abs(peak(alone).share), "%")
+            else:
+                yield Row(section, f"{what}: no figure ({_shortly(alone)})", 0, "")
 
 
 def reported() -> Iterator[Row]:
@@ -108,13 +127,16 @@ def _figures(
     for case, answers in by_case(iter(chosen)).items():
         known = [compare(each) for each in answers if each.known and f"{kind}_bytes" in each.row]
         if not known:
-            yield Row(section, f"{_short(case)}: no figure ({answers[0].why_not[:70]})", 0, "")
+            yield Row(section, f"{_short(case)}: no figure ({_shortly(answers[0])})", 0, "")
             continue
         shares = [100 * error.share for error in known]
         found[case] = median(abs(share) for share in shares)
         slack[case] = median(abs(error.ours - error.measured) for error in known) / MIB
         spread = f"{min(shares):+.1f} to {max(shares):+.1f} %"
-        what = f"{kind} {_short(case)} ({len(known)} rows, {spread}, {slack[case]:,.0f} MiB)"
+        reason = _reason(case)
+        what = (
+            f"{kind} {_short(case)} ({len(known)} rows, {spread}, {slack[case]:,.0f} MiB{reason})"
+        )
         yield Row(section, what, found[case], "%", *_worst(found[case], slack[case], kind, worst))
     if found and typical is not None:
         what = f"{kind}: median of {len(found)} cases"
@@ -137,6 +159,16 @@ def _inside(answered: Answered) -> bool:
     found = last.allocated
     measured: int = answered.row["peak_bytes"]
     return found.low_bytes <= measured <= found.high_bytes
+
+
+def _reason(case: str) -> str:
+    """Why a case is missed, where that was looked for."""
+    found: str = claims()["misses"].get(case.rpartition("/")[2], "")
+    return f"; {found}" if found else ""
+
+
+def _shortly(answered: Answered) -> str:
+    return answered.why_not.removeprefix("run.args: ")[:90]
 
 
 def _short(case: str) -> str:

@@ -83,7 +83,7 @@ def _asked(model: Mapping[str, Any], training: Training, **axes: Any) -> Estimat
             documents=(llama(model),),
             training=training,
             parallelism=Parallelism(**axes),
-            kernel_profile="compile",
+            kernel_profile="torchtune-compile",
             questions=(EstimateQuestion.BRIEF,),
         )
     )
@@ -115,12 +115,12 @@ def _torchtune(published: Mapping[str, Mapping[str, Any]]) -> Iterator[Row]:
 
 
 _ABLATIONS = (
-    ("AdamW", _step(Optimizer.ADAMW, recompute=Recompute.NONE, loss=Loss.UNSPECIFIED)),
-    ("+ recomputation", _step(Optimizer.ADAMW, loss=Loss.UNSPECIFIED)),
-    ("+ 8-bit", _step(Optimizer.ADAMW_8BIT, loss=Loss.UNSPECIFIED)),
+    ("AdamW", _step(Optimizer.ADAMW, recompute=Recompute.NONE, loss=Loss.FP32)),
+    ("+ recomputation", _step(Optimizer.ADAMW, loss=Loss.FP32)),
+    ("+ 8-bit", _step(Optimizer.ADAMW_8BIT, loss=Loss.FP32)),
     (
         "+ in backward",
-        _step(Optimizer.ADAMW_8BIT, loss=Loss.UNSPECIFIED, optimizer_in_backward=True),
+        _step(Optimizer.ADAMW_8BIT, loss=Loss.FP32, optimizer_in_backward=True),
     ),
     ("+ chunked loss", _step(Optimizer.ADAMW_8BIT, optimizer_in_backward=True)),
     ("+ paged", _step(Optimizer.PAGED_ADAMW_8BIT, optimizer_in_backward=True)),

@@ -83,17 +83,31 @@ def megatron() -> tuple[Answered, ...]:
     return tuple(answer(row, megatron_request(row)) for row in rows("megatron.json"))
 
 
-def megatron_request(row: Mapping[str, Any]) -> EstimateRequest:
-    """Hand the arguments on as they were recorded; ranks and device are not among them."""
-    document = Document(
-        format=DocumentFormat.MEGATRON_ARGUMENTS, text=json.dumps(row["args"]), name="run.args"
-    )
+def megatron_request(row: Mapping[str, Any], *, recorded_only: bool = False) -> EstimateRequest:
+    """Hand the arguments on; ranks and device are not among them."""
+    text = json.dumps(row["args"]) if recorded_only else _arguments(row)
+    document = Document(format=DocumentFormat.MEGATRON_ARGUMENTS, text=text, name="run.args")
     return EstimateRequest(
         documents=(document,),
         parallelism=Parallelism(world_size=row["parallelism"].get("world")),
         device=Device(name=_device(row["id"])),
         questions=(EstimateQuestion.BRIEF,),
     )
+
+
+def public_arguments(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Find the arguments of a run's public file that its record lacks, if it lacks any."""
+    found = (each for each in rows("megatron_more.json") if each["part"] in row["id"])
+    return next(found, {})
+
+
+def _arguments(row: Mapping[str, Any]) -> str:
+    """Write the recorded arguments and those that the record lacks, as a user would give them."""
+    more = public_arguments(row)
+    given = {**row["args"], **more.get("args", {})}
+    if "script" not in more:
+        return json.dumps(given)
+    return json.dumps({"TRAINING_SCRIPT_PATH": more["script"], "MODEL_ARGS": given})
 
 
 def _device(row_id: str) -> str:

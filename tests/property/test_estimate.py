@@ -1,6 +1,9 @@
 """What holds of every estimate: sums, signs, order, and that equal questions have equal answers."""
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from statistics import mean
 
@@ -11,10 +14,12 @@ from hypothesis import strategies as st
 from haversack.estimate import Estimate, EstimateRequest, TermCategory
 from haversack.parallelism import Parallelism, Sharding
 from haversack.questions import EstimateQuestion
-from haversack.run import Attention, Document, DocumentFormat, Recompute, Training
+from haversack.run import Attention, Device, Document, DocumentFormat, Recompute, Training
+from haversack.wire import message_of
 from haversack_server.estimate.answer import estimate
 
 SHARDED = (Sharding.ZERO_1, Sharding.ZERO_2, Sharding.ZERO_3, Sharding.FSDP2)
+WIDE = ("TIMELINE", "ADVICE", "MIN_GPUS", "MAX_MICROBATCH", "KNOBS", "COLLECTIVES")
 QUICK = settings(max_examples=25, deadline=None)
 
 
@@ -98,6 +103,54 @@ def test_the_peak_is_that_of_the_fullest_rank(request: EstimateRequest) -> None:
 @given(requests())
 def test_equal_questions_have_equal_answers(request: EstimateRequest) -> None:
     assert estimate(request) == estimate(replace(request))
+
+
+ANSWER_BYTES = """
+import sys
+from haversack.estimate import EstimateRequest
+from haversack.v1 import estimate_pb2
+from haversack.wire import from_message, message_of
+from haversack_server.estimate.answer import estimate
+given = estimate_pb2.EstimateRequest.FromString(sys.stdin.buffer.read())
+request = from_message(EstimateRequest, given)
+sys.stdout.buffer.write(message_of(estimate(request)).SerializeToString())
+"""
+
+
+def test_equal_questions_have_equal_bytes_whatever_the_process_hashes_with() -> None:
+    asked = EstimateRequest(
+        documents=(config(experts=4),),
+        training=Training(microbatch=2, seq=64),
+        parallelism=Parallelism(world_size=8, ep=2, sharding=Sharding.ZERO_1),
+        device=Device(memory_bytes=2**33),
+        questions=tuple(each for each in EstimateQuestion if each.name in WIDE),
+    )
+    sent = message_of(asked).SerializeToString()
+
+    def of_process(seed: str) -> bytes:
+        given = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
+        run = [sys.executable, "-c", ANSWER_BYTES]
+        return subprocess.run(run, input=sent, env=given, check=True, capture_output=True).stdout
+
+    here = message_of(estimate(asked)).SerializeToString()
+    assert len(here) > 1000
+    assert of_process("1") == of_process("2") == here
+
+
+@QUICK
+@given(requests(), st.sampled_from([0, 4]))
+def test_a_larger_microbatch_never_needs_less(request: EstimateRequest, experts: int) -> None:
+    """The search for the largest one stops at the first that fails."""
+
+    def at(microbatch: int) -> tuple[int, int]:
+        training = replace(request.training, microbatch=microbatch)
+        run = replace(request, documents=(config(experts=experts),), training=training)
+        peak = estimate(replace(run, questions=(EstimateQuestion.BRIEF,))).peak
+        assert peak is not None
+        return peak.allocated.high_bytes, peak.device.high_bytes
+
+    found = [at(microbatch) for microbatch in range(1, 6)]
+    assert found == sorted(found)
 
 
 @pytest.mark.parametrize("sharding", SHARDED)

@@ -6,18 +6,20 @@ thumb.
 
 from haversack.estimate import EstimateRequest
 from haversack.run import Advice
-from haversack_server.estimate.peaks import expected_bytes
+from haversack_server.estimate.peaks import Peaks
 from haversack_server.memory.changes import changes
 from haversack_server.memory.stopping import Stop, go_on
 
 
-def advice(request: EstimateRequest, base_bytes: int, stop: Stop) -> tuple[Advice, ...]:
+def advice(request: EstimateRequest, peaks: Peaks, stop: Stop) -> tuple[Advice, ...]:
     """Give the changes that lower the expected peak, the largest saving first."""
     found = []
     for change in changes(request):
         go_on(stop)
-        changed = expected_bytes(change.run)
-        if changed is not None and changed < base_bytes:
-            delta = changed - base_bytes
+        changed = peaks.of(change.run)
+        if changed is None:
+            continue
+        delta = changed.expected_bytes - peaks.base.expected_bytes
+        if delta < 0:
             found.append(Advice(change=change.words, delta_bytes=delta, cost=change.cost))
     return tuple(sorted(found, key=lambda each: each.delta_bytes))

@@ -40,7 +40,7 @@ def _activations(run: ModelRun) -> ledger.Words:
         saved="what each block keeps from its forward to its backward, summed over blocks",
         running="what the running block adds: working tensors, gradients, recomputed activations"
         + _passing(run),
-        logits=f"final norm, head and loss: {loss.HEIGHTS[kind]}",
+        logits=f"final norm, head and loss: {loss.HEIGHTS[kind]}{_predicting(run)}",
         held="logits x bytes of the compute type, alive while the caller keeps the model's output",
         logits_inputs=(logits, f"loss = {kind.name}"),
         logits_source=profile.constant("loss").source,
@@ -49,12 +49,19 @@ def _activations(run: ModelRun) -> ledger.Words:
     )
 
 
+def _predicting(run: ModelRun) -> str:
+    """Name what runs with the head beside it."""
+    count = run.architecture.prediction_layers
+    several = f"{count} layers that predict" if count > 1 else "the layer that predicts"
+    return f"; and {several} further tokens, with logits of its own" if count else ""
+
+
 def _passing(run: ModelRun) -> str:
     """Name what comes from other ranks and lives within a block."""
     passing = ""
     if run.degrees.cp > 1:
         passing += f"; keys and values of {run.degrees.cp} context-parallel ranks"
-    if run.architecture.experts and dispatches(run.shape):
+    if run.architecture.experts and dispatches(run.shape, run.profile):
         rows = dispatch(run.architecture, run.shape).arriving
         passing += f"; {rows} rows that arrive at a rank's experts"
     return passing

@@ -17,7 +17,7 @@ from haversack.parallelism import Sharding
 from haversack.questions import Collective, FittingChange
 from haversack.run import Attention, Optimizer, Recompute
 from haversack_server.estimate.collectives import collectives, recompute_ns
-from haversack_server.estimate.peaks import RunPeak, limited_by, run_peak
+from haversack_server.estimate.peaks import Peaks, RunPeak, limited_by
 from haversack_server.estimate.verdict import Limit
 from haversack_server.memory.degrees import Degrees, resolve
 from haversack_server.memory.stopping import Stop, go_on
@@ -58,12 +58,12 @@ class _Cost:
 
 
 def fitting_changes(
-    request: EstimateRequest, base: RunPeak, limit: Limit, stop: Stop
+    request: EstimateRequest, peaks: Peaks, limit: Limit, stop: Stop
 ) -> tuple[FittingChange, ...]:
     """Find the changes with which a run fits, the cheapest first; none if it fits as it is."""
-    if limited_by(limit)(base.peak).high_bytes <= limit.limit_bytes:
+    if peaks.fits(request, limit):
         return ()
-    finder = _Finder(base, _cost(base, request), limit, stop)
+    finder = _Finder(peaks, _cost(peaks.base, request), limit, stop)
     singles = list(_changes(request))
     found = [made for change in singles if (made := finder.fitting(change))]
     if all(made.extra_gpus for made in found):
@@ -78,8 +78,8 @@ def fitting_changes(
 class _Finder:
     """Judges changed runs beside the base."""
 
-    def __init__(self, base: RunPeak, cost: _Cost, limit: Limit, stop: Stop) -> None:
-        self._base = base
+    def __init__(self, peaks: Peaks, cost: _Cost, limit: Limit, stop: Stop) -> None:
+        self._peaks = peaks
         self._cost = cost
         self._limit = limit
         self._stop = stop
@@ -97,21 +97,21 @@ class _Finder:
     def fitting(self, change: _Change) -> FittingChange | None:
         """Answer a change, if the run then fits."""
         go_on(self._stop)
-        made = run_peak(change.request)
+        made = self._peaks.of(change.request)
         if made is None:
             return None
         limited = limited_by(self._limit)(made.peak)
         if limited.high_bytes > self._limit.limit_bytes:
             return None
         cost = _cost(made, change.request)
-        base = self._base.peak.allocated.expected_bytes
+        base = self._peaks.base
         return FittingChange(
             change=change.words,
-            delta_bytes=made.peak.allocated.expected_bytes - base,
+            delta_bytes=made.expected_bytes - base.expected_bytes,
             limited=limited,
             extra_ns=cost.ns - self._cost.ns,
             extra_sent_bytes=cost.sent_bytes - self._cost.sent_bytes,
-            extra_gpus=made.run.degrees.world_size - self._base.run.degrees.world_size,
+            extra_gpus=made.run.degrees.world_size - base.run.degrees.world_size,
             cost=change.cost,
         )
 

@@ -15,6 +15,8 @@ from haversack_server.memory.ranks import RankLine
 from haversack_server.memory.recipe import Recipe
 
 _OFFLOAD = "DeepSpeed, PyTorch FSDP or Megatron-LM, as haversack_server.memory.offload names them"
+_MOVED = "NVIDIA/Megatron-LM, core/pipeline_parallel/fine_grained_activation_offload.py"
+_ACTIVATIONS = ("tokens per rank", "layers", "microbatches in flight")
 _PAGED = "bitsandbytes, get_state_buffer: managed memory, outside PyTorch's allocator"
 
 
@@ -62,6 +64,13 @@ def _terms(host: HostStates, recipe: Recipe) -> tuple[Term, ...]:
             _OFFLOAD,
         ),
         (
+            "activations",
+            TermCategory.ACTIVATION,
+            host.activation_bytes,
+            "of the parts named in offload_modules, of every microbatch in flight; pinned",
+            _MOVED,
+        ),
+        (
             "paged optimizer moments",
             optimizer,
             host.paged_bytes,
@@ -77,7 +86,7 @@ def _terms(host: HostStates, recipe: Recipe) -> tuple[Term, ...]:
             largest_bytes=size,
             formula=formula,
             source=source,
-            scales_with=("parameters",),
+            scales_with=_ACTIVATIONS if category is TermCategory.ACTIVATION else ("parameters",),
         )
         for name, category, size, formula, source in rows
         if size

@@ -10,6 +10,7 @@ from haversack_server.estimate.host import host_memory
 from haversack_server.estimate.peaks import RunPeak
 from haversack_server.estimate.questions import answered
 from haversack_server.estimate.rank_peaks import fullest, over_all, rank_peaks
+from haversack_server.estimate.reserved import with_replay
 from haversack_server.estimate.verdict import judge, limit_of
 from haversack_server.estimate.windows import moments_of, phases_of
 from haversack_server.memory import ledger
@@ -34,6 +35,7 @@ def estimate_model(request: EstimateRequest, stop: Stop) -> Estimate:
     check_bounds(run.chain)
     with_timeline = EstimateQuestion.TIMELINE in asked(request)
     classes = rank_peaks(request, run, whole=with_timeline)
+    classes, replayed = with_replay(request, run, classes, stop)
     top = fullest(classes)
     ranks, peak, line = top.ranks, over_all(classes), top.ranks.line
     limit = limit_of(request)
@@ -42,7 +44,6 @@ def estimate_model(request: EstimateRequest, stop: Stop) -> Estimate:
     judgement = judge(peak, steady, limit, where)
     filled = ledger.fill(described(run, ranks.chain), line)
     outside = _outside_terms(run)
-    with_timeline = EstimateQuestion.TIMELINE in asked(request)
     brief = EstimateQuestion.BRIEF in request.questions
     answer = Estimate(
         verdict=judgement.verdict,
@@ -61,7 +62,7 @@ def estimate_model(request: EstimateRequest, stop: Stop) -> Estimate:
         ranks=tuple(each.described() for each in classes),
         host=host_memory(request, [each.ranks for each in classes]),
         evidence=() if brief else nearest(run.profile.name, run.settings),
-        assumptions=run.assumptions,
+        assumptions=(*run.assumptions, *replayed),
         ignored_inputs=run.ignored_inputs,
         not_modelled=(*NOT_MODELLED, *_left_out(request.training)),
         model_version=MODEL_VERSION,

@@ -13,7 +13,7 @@ from haversack_server.estimate.collectives import collectives, recompute_ns
 from haversack_server.estimate.fitting import RATES, fitting_changes
 from haversack_server.estimate.measured import compared
 from haversack_server.estimate.oom import explain
-from haversack_server.estimate.peaks import RunPeak
+from haversack_server.estimate.peaks import Peaks, RunPeak
 from haversack_server.estimate.searches import (
     MOST_GPUS,
     MOST_MICROBATCH,
@@ -30,14 +30,13 @@ NO_LIMIT = "nothing was searched: give the device's memory or a budget"
 
 def answered(answer: Estimate, request: EstimateRequest, base: RunPeak, stop: Stop) -> Estimate:
     """Add to the answer of a described model what its request asks beside."""
-    questions = asked(request)
+    questions, peaks = asked(request), Peaks(request, base)
     answer = compared(answer, request, base)
     if request.oom is not None:
         usable = request.device.memory_bytes
         answer = replace(answer, oom=explain(request.oom, base.run, base.peak, usable))
     if EstimateQuestion.ADVICE in questions:
-        found = advice(request, base.peak.allocated.expected_bytes, stop)
-        answer = replace(answer, advice=found)
+        answer = replace(answer, advice=advice(request, peaks, stop))
     if EstimateQuestion.COLLECTIVES in questions:
         answer = replace(
             answer,
@@ -46,7 +45,7 @@ def answered(answer: Estimate, request: EstimateRequest, base: RunPeak, stop: St
         )
     limit = limit_of(request)
     if limit is not None:
-        return _searched(answer, request, base, limit, stop)
+        return _searched(answer, request, peaks, limit, stop)
     searched = request.questions and questions & _SEARCHES
     return replace(answer, searches=(NO_LIMIT,)) if searched else answer
 
@@ -60,22 +59,23 @@ _SEARCHES = {
 
 
 def _searched(
-    answer: Estimate, request: EstimateRequest, base: RunPeak, limit: Limit, stop: Stop
+    answer: Estimate, request: EstimateRequest, peaks: Peaks, limit: Limit, stop: Stop
 ) -> Estimate:
     """Answer the searches under a limit, and say how far each went."""
-    questions, architecture = asked(request), base.run.architecture
+    questions, architecture = asked(request), peaks.base.run.architecture
     searches: list[str] = []
     if EstimateQuestion.MIN_GPUS in questions:
-        answer = replace(answer, min_gpus=fewest_gpus(request, limit, stop))
+        answer = replace(answer, min_gpus=fewest_gpus(request, peaks, limit, stop))
         searches.append(f"fewest GPUs: to {MOST_GPUS:,}, the microbatch of each rank unchanged")
     if EstimateQuestion.MAX_MICROBATCH in questions:
-        answer = replace(answer, max_microbatch=largest_microbatch(request, limit, stop))
+        answer = replace(answer, max_microbatch=largest_microbatch(request, peaks, limit, stop))
         searches.append(f"largest microbatch: to {MOST_MICROBATCH:,} sequences")
     if EstimateQuestion.MAX_SEQ in questions:
-        answer = replace(answer, max_seq=longest_seq(request, architecture, limit, stop))
-        searches.append(f"longest sequence: to {most_seq(architecture):,} tokens")
+        most = most_seq(architecture)
+        answer = replace(answer, max_seq=longest_seq(request, peaks, most, limit, stop))
+        searches.append(f"longest sequence: to {most:,} tokens")
     if EstimateQuestion.CHEAPEST_CHANGE in questions:
-        changes = fitting_changes(request, base, limit, stop)
+        changes = fitting_changes(request, peaks, limit, stop)
         answer = replace(answer, fitting_changes=changes)
         searches.append(RATES)
     return replace(answer, searches=tuple(searches))

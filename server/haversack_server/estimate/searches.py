@@ -1,8 +1,8 @@
 """The limits of the ladder of sizes: fewest GPUs, largest microbatch, longest sequence.
 
-Memory is not monotone in any of them: shards are padded, reduce buckets and communicators come with
-the first ranks. So a search climbs past the first size that fails, halves the gap, and then looks
-at the neighbours of what it found.
+Memory is monotone in the microbatch alone: shards are padded, reduce buckets and communicators come
+with the first ranks, not every length is open. So the other searches climb past the first size that
+fails, halve the gap, and then look at the neighbours of what they found.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from math import prod
 from haversack.errors import InvalidRequestError
 from haversack.estimate import EstimateRequest
 from haversack.parallelism import Parallelism
-from haversack_server.estimate.peaks import fits
+from haversack_server.estimate.peaks import Peaks
 from haversack_server.estimate.verdict import Limit
 from haversack_server.memory.architecture import Architecture
 from haversack_server.memory.degrees import resolve
@@ -27,14 +27,19 @@ FAILURES = 2  # rungs of the ladder in a row after which nothing larger is tried
 Fits = Callable[[int], bool]
 
 
-def largest(fits_at: Fits, most: int) -> int:
-    """Find the largest size up to ``most`` that fits; 0 if none does."""
-    best = _highest_rung(fits_at, most)
+def largest(fits_at: Fits, most: int, *, monotone: bool = False) -> int:
+    """Find the largest size up to ``most`` that fits; 0 if none does.
+
+    Where it is ``monotone``, nothing is looked at beyond a size that fails.
+    """
+    best = _highest_rung(fits_at, most, 1 if monotone else FAILURES)
     if best == 0:
         return 0
     above = min(best * 2, most + 1)
     while True:
         best = _halved(fits_at, best, above)
+        if monotone:
+            return best
         near = range(min(best + NEIGHBOURS, most), best + 1, -1)
         beyond = next((size for size in near if fits_at(size)), None)
         if beyond is None:
@@ -60,14 +65,14 @@ def _ladder(most: int) -> list[int]:
     return [*rungs, most]
 
 
-def _highest_rung(fits_at: Fits, most: int) -> int:
+def _highest_rung(fits_at: Fits, most: int, failures: int) -> int:
     best, failed = 0, 0
     for rung in _ladder(most):
         if fits_at(rung):
             best, failed = rung, 0
         else:
             failed += 1
-        if failed == FAILURES:
+        if failed == failures:
             break
     return best
 
@@ -80,27 +85,29 @@ def _halved(fits_at: Fits, below: int, above: int) -> int:
     return below
 
 
-def largest_microbatch(request: EstimateRequest, limit: Limit, stop: Stop) -> int:
-    """Find the largest microbatch that fits; 0 if none does."""
+def largest_microbatch(request: EstimateRequest, peaks: Peaks, limit: Limit, stop: Stop) -> int:
+    """Find the largest microbatch that fits; 0 if none does.
+
+    No storage of a tape shrinks with it, so no peak does.
+    """
 
     def fits_at(microbatch: int) -> bool:
         go_on(stop)
         training = replace(request.training, microbatch=microbatch)
-        return fits(replace(request, training=training), limit)
+        return peaks.fits(replace(request, training=training), limit)
 
-    return largest(fits_at, MOST_MICROBATCH)
+    return largest(fits_at, MOST_MICROBATCH, monotone=True)
 
 
-def longest_seq(
-    request: EstimateRequest, architecture: Architecture, limit: Limit, stop: Stop
-) -> int:
-    """Find the longest sequence that fits, in tokens; 0 if none does."""
+def longest_seq(request: EstimateRequest, peaks: Peaks, most: int, limit: Limit, stop: Stop) -> int:
+    """Find the longest sequence up to ``most`` tokens that fits; 0 if none does."""
 
     def fits_at(seq: int) -> bool:
         go_on(stop)
-        return fits(replace(request, training=replace(request.training, seq=seq)), limit)
+        training = replace(request.training, seq=seq)
+        return peaks.fits(replace(request, training=training), limit)
 
-    return largest(fits_at, most_seq(architecture))
+    return largest(fits_at, most)
 
 
 def most_seq(architecture: Architecture) -> int:
@@ -111,14 +118,14 @@ def most_seq(architecture: Architecture) -> int:
 _AXES = ("dp_replicate", "dp_shard", "tp", "pp", "cp")
 
 
-def fewest_gpus(request: EstimateRequest, limit: Limit, stop: Stop) -> int | None:
+def fewest_gpus(request: EstimateRequest, peaks: Peaks, limit: Limit, stop: Stop) -> int | None:
     """Find the fewest GPUs that fit, in whole groups of the degrees that are given."""
     group = _group(request.parallelism)
 
     def fits_at(groups: int) -> bool:
         go_on(stop)
         spread = _spread(request.parallelism, groups * group)
-        return spread is not None and fits(replace(request, parallelism=spread), limit)
+        return spread is not None and peaks.fits(replace(request, parallelism=spread), limit)
 
     groups = smallest(fits_at, max(1, MOST_GPUS // group))
     return None if groups is None else groups * group

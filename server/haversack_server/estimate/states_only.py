@@ -13,8 +13,9 @@ from haversack_server.estimate.verdict import judge_states, limit_of
 from haversack_server.memory import ledger
 from haversack_server.memory.degrees import Degrees, assumed, resolve
 from haversack_server.memory.offload import Kept, offload_of
+from haversack_server.memory.parameter_split import shard_evenly
 from haversack_server.memory.recipe import recipe
-from haversack_server.memory.states import UnitStates, rank_states, shard_evenly
+from haversack_server.memory.states import UnitStates, rank_states
 from haversack_server.memory.stopping import Stop
 from haversack_server.memory.timeline import Column
 from haversack_server.memory.unused import RECIPE

@@ -19,7 +19,7 @@ from haversack.units import format_bytes
 from haversack_server.estimate.answer import estimate
 from haversack_server.memory.degrees import resolve
 from haversack_server.memory.inputs.model import read_model
-from haversack_server.memory.model_run import KERNEL_PROFILE
+from haversack_server.memory.kernel_profile import DEFAULT
 from haversack_server.memory.offload import offload_of
 from haversack_server.memory.recipe import recipe
 from haversack_server.memory.schedule.settings import schedule_settings
@@ -165,7 +165,7 @@ def _check_size(elements: int, request: TrainingRun) -> None:
 def with_trace(answer: Estimate, request: EstimateRequest, found: TraceFound) -> Estimate:
     """Put the traced figures beside the closed form."""
     on_cpu = _closed_form(request, CPU_PROFILE)
-    asked = _closed_form(request, request.kernel_profile or KERNEL_PROFILE)
+    asked = _closed_form(request, request.kernel_profile or DEFAULT)
     phases = tuple(
         TracedPhase(
             name=name,

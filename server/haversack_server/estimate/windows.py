@@ -17,11 +17,12 @@ from haversack_server.memory import ledger
 from haversack_server.memory.chain import Chain, ChainBlock, Option
 from haversack_server.memory.degrees import Degrees, assumed, resolve
 from haversack_server.memory.offload import Kept, offload_of
+from haversack_server.memory.parameter_split import shard_evenly
 from haversack_server.memory.recipe import Recipe, recipe
 from haversack_server.memory.schedule.assumptions import step_assumptions
 from haversack_server.memory.schedule.settings import schedule_settings
 from haversack_server.memory.schedule.terms import transient_terms
-from haversack_server.memory.states import UnitStates, rank_states, shard_evenly
+from haversack_server.memory.states import UnitStates, rank_states
 from haversack_server.memory.stopping import Stop
 from haversack_server.memory.timeline import Timeline, timeline
 from haversack_server.memory.unused import TIMELINE
@@ -113,12 +114,13 @@ def moments_of(line: Timeline, columns: list[int], outside: int = 0) -> tuple[Mo
 
     ``outside`` terms beside them lie outside the allocator: 0 at every moment.
     """
+    zeros = (0,) * outside
     return tuple(
         Moment(
             phase=moment.phase,
             name=moment.name,
             allocated_bytes=moment.allocated_bytes,
-            term_bytes=(*(moment.bytes_by_column[column] for column in columns), *(0,) * outside),
+            term_bytes=(*map(moment.bytes_by_column.__getitem__, columns), *zeros),
         )
         for moment in line.moments
     )

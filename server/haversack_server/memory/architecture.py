@@ -4,7 +4,7 @@ Knows which tensors a model has, what shape each is, and along which axis tensor
 splits it. Knows nothing of bytes, precisions or kernels, nor of the files sizes are read from.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import prod
 
@@ -67,14 +67,17 @@ class Unit:
     """One module of the chain: an embedding, a layer, or the head.
 
     A tied weight is listed once, in the embedding; then the head's ``tied_to`` names it, and the
-    head's ``parameters`` do not. ``variant`` describes a layer that differs from what the model's
-    own traits say, such as a dense layer of a model with experts; None where it does not.
+    head's ``parameters`` do not. ``shares`` names a weight of another unit that this one runs
+    too, beside its own: on another pipeline stage it is a replica. ``variant`` describes a layer
+    that differs from what the model's own traits say, such as a dense layer of a model with
+    experts; None where it does not.
     """
 
     name: str
     kind: UnitKind
     parameters: tuple[Parameter, ...]
     tied_to: str = ""
+    shares: str = ""
     variant: "Architecture | None" = None
 
     @property
@@ -100,7 +103,9 @@ class Architecture:
     layer name its branches' results, its first norm's, or turned parts of queries and keys to the
     end; ``undropped_held`` that what dropout takes is named until its result is added.
     ``encoder_layers`` is 0 but for an encoder with a decoder, whose ``layers`` counts
-    the decoder's. ``labels`` and the three sizes of images are those of a classifier of images.
+    the decoder's. ``prediction_layers`` are those that predict further tokens beside the head, each
+    with logits of its own. ``labels`` and the three sizes of images are those of a classifier of
+    images.
     ``tuning`` is None where every parameter trains.
     """
 
@@ -168,6 +173,7 @@ class Architecture:
     sliding_window: int | None = None
     attention_masks: int = 1
     encoder_layers: int = 0
+    prediction_layers: int = 0
     labels: int = 0
     image_size: int = 0
     patch_size: int = 0
@@ -180,6 +186,16 @@ class Architecture:
     def fixed_seq(self) -> int:
         """Count the positions of a sequence where the model fixes them: patches and one more."""
         return (self.image_size // self.patch_size) ** 2 + 1 if self.patch_size else 0
+
+    @property
+    def dense(self) -> "Architecture":
+        """A layer without experts, as this model has some or as it would have them."""
+        return replace(self, experts=0, ffn=self.dense_ffn or self.ffn, units=())
+
+    @property
+    def predictor(self) -> "Architecture":
+        """The kind of layer that predicts further tokens: that of the last one."""
+        return self.dense if self.layers - 1 in self.dense_layers else self
 
     @property
     def parameter_count(self) -> int:

@@ -10,6 +10,7 @@ from haversack_server.memory.context_parallel import exchange
 from haversack_server.memory.eager_attention import eager, in_parts, repeated
 from haversack_server.memory.kernel_profile import KernelProfile
 from haversack_server.memory.latent import latent_projections
+from haversack_server.memory.latent_shards import latent_on_shards
 from haversack_server.memory.parts import FLOAT_BYTES, INDEX_BYTES
 from haversack_server.memory.projections import (
     AttentionKind,
@@ -36,7 +37,9 @@ def attention(
         if model.latent is None:
             projected = project(tape, model, profile, heads, given)
         else:
-            projected = latent_projections(tape, model, profile, heads, given)
+            on_shards = profile.latent_on_shards
+            expanded = latent_on_shards if on_shards else latent_projections
+            projected = expanded(tape, model, profile, heads, given)
         frame += [given.source, projected.query, projected.key, projected.value]
         frame += projected.held
         with tape.scoped(CORE):

@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 
 from haversack.errors import InvalidRequestError
 from haversack.parallelism import ContextParallel
-from haversack.run import Loss, RecomputeModule
+from haversack.run import Loss, OffloadModule, RecomputeModule
 from haversack_server.memory.architecture import Architecture
 from haversack_server.memory.attention import AttentionKind
 from haversack_server.memory.autocast import Autocast
+from haversack_server.memory.fp8 import Fp8
 from haversack_server.memory.kernel_profile import KernelProfile
 from haversack_server.memory.loss import CHUNKS, LossInput, cross_entropy, fused_linear, kind_of
 from haversack_server.memory.norms import norm
@@ -31,7 +32,9 @@ class Shape:
     is the same. ``seq`` is a rank's share of the sequence under ``cp``. Four say how
     experts are divided and loaded; ``expert_tp`` is 0 where it is ``tp``, a capacity of 0 is none.
     ``recompute_modules`` are the parts that a layer's selective option runs again, if stated.
-    ``product_bytes`` are those of a number in matrix products under autocast, 0 without it.
+    ``product_bytes`` are those of a number in matrix products under autocast, 0 without it; ``fp8``
+    says how products run in 8 bits, None that they do not. Of ``offload_modules`` what a layer
+    keeps goes to the host.
     """
 
     microbatch: int
@@ -52,6 +55,8 @@ class Shape:
     expert_capacity_permille: int = 0
     recompute_modules: tuple[RecomputeModule, ...] = ()
     product_bytes: int = 0
+    fp8: Fp8 | None = None
+    offload_modules: tuple[OffloadModule, ...] = ()
 
     def of(self, stack: Stack) -> "Shape":
         """Return the shape that a stack of layers sees."""
@@ -147,19 +152,17 @@ def head_tape(model: Architecture, profile: KernelProfile, shape: Shape) -> Tape
     autocast = shape.autocast(profile)
     tape = TapeBuilder("head", shape.compute_bytes, size, model.tuning, autocast)
     with tape.frame() as frame:
-        source = _before_logits(tape, model, profile, stream)
+        source = before_logits(tape, model, profile, stream)
         if model.head is Head.CLASSIFIER:
             chosen = shape.microbatch * model.hidden * shape.compute_bytes
             source = tape.view("first token", source, chosen, copies_gradient=True)
         source, kept = enter(tape, profile, shape, source)
         frame.append(source)
-        output = _logits_and_loss(tape, model, profile, shape, source, kept)
+        output = logits_and_loss(tape, model, profile, shape, source, kept)
     return tape.build(output)
 
 
-def _before_logits(
-    tape: TapeBuilder, model: Architecture, profile: KernelProfile, rows: int
-) -> str:
+def before_logits(tape: TapeBuilder, model: Architecture, profile: KernelProfile, rows: int) -> str:
     """What the last layer's output goes through: a norm, and more where the family has it."""
     source = tape.input
     if model.head is Head.MASKED:
@@ -177,10 +180,10 @@ def logits_tape(model: Architecture, profile: KernelProfile, shape: Shape) -> Ta
     """The part of the head that is logits alone: what its input and its norm keep counts 0."""
     shape = shape.of(model.stack)
     tape = TapeBuilder("logits", shape.logit_bytes, 0, model.tuning)
-    return tape.build(_logits_and_loss(tape, model, profile, shape, tape.input, ""))
+    return tape.build(logits_and_loss(tape, model, profile, shape, tape.input, ""))
 
 
-def _logits_and_loss(
+def logits_and_loss(
     tape: TapeBuilder,
     model: Architecture,
     profile: KernelProfile,
@@ -188,6 +191,7 @@ def _logits_and_loss(
     source: str,
     kept: str,
 ) -> str:
+    """Append logits and loss of all tokens that enter; ``kept`` as for other products."""
     kind = _loss_of(model, profile, shape)
     rows = logit_rows(model, shape)
     given = LossInput(

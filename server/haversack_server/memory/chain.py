@@ -25,7 +25,8 @@ class Option:
     ``backward_points`` are moments of the backward: live bytes, and elements of parameters whose
     gradients have been made by then; without them all gradients are there at the peak.
     ``cached_bytes`` live from the block's forward to the end of the whole forward, beside what is
-    retained: autocast's copies of weights.
+    retained: autocast's copies of weights. ``graph_bytes`` of what is retained outlive the backward
+    where something still names the graph. ``host_bytes`` wait on the host for the backward.
     """
 
     name: str
@@ -35,6 +36,8 @@ class Option:
     extra_ns: int = 0
     backward_points: tuple[tuple[int, int], ...] = ()
     cached_bytes: int = 0
+    graph_bytes: int = 0
+    host_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +99,9 @@ class Chain:
 
     ``step_ns`` is the time of a step without recomputation, by the same roofline as the options'
     ``extra_ns``; 0 where it is not known. ``workspace_bytes`` stand from the first forward on,
-    ``batch_bytes`` come with each microbatch.
+    ``batch_bytes`` come with each microbatch. ``graph_outlives_backward``: a variable of the loop
+    names the graph of a microbatch until the next one's loss. ``on_the_way_bytes``: what the host
+    takes of one layer.
     """
 
     blocks: tuple[ChainBlock, ...]
@@ -109,6 +114,8 @@ class Chain:
     workspace_bytes: int = 0
     batch_bytes: int = 0
     gradients_stand: bool = False
+    graph_outlives_backward: bool = False
+    on_the_way_bytes: int = 0
     pipeline: Pipeline = field(default_factory=Pipeline)
     offload: Offload = NOTHING
 
@@ -118,9 +125,24 @@ class Chain:
         return Kept(self.offload, self.schedule.updates_in_backward)
 
     @property
+    def weight_copies_bytes(self) -> int:
+        """Copies of weights in 8 bits, which stay from the first forward on."""
+        each = self.recipe.weight_copies_permille
+        if not each:
+            return 0
+        return -(-sum(unit.multiplied for unit in self.states.units) * each // 1000)
+
+    @property
     def keeps_gradients(self) -> bool:
         """Whether gradients stay on the device until the optimizer's step."""
         return not (self.offload.gradients or self.schedule.updates_in_backward)
+
+    @property
+    def named_graph_bytes(self) -> int:
+        """What the graph of a microbatch keeps after its backward, where all blocks are saved."""
+        if not self.graph_outlives_backward:
+            return 0
+        return sum(block.options[0].graph_bytes for block in self.blocks)
 
     def choice(self, names: Sequence[str]) -> tuple[int, ...]:
         """Turn one option name per block into indices; the names exist."""

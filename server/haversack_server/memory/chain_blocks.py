@@ -106,4 +106,6 @@ class BlockMaker:
             backward_points=(*points, (row.backward_end_bytes + kept, elements)),
             extra_ns=roofline_ns(row, *self._rates) * self._accumulation,
             cached_bytes=row.cached_bytes,
+            graph_bytes=row.graph_bytes,
+            host_bytes=row.host_bytes,
         )

@@ -6,7 +6,7 @@ Knows the names of options ("save", "recompute", "selective"), not what they cos
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from haversack.errors import InvalidRequestError
+from haversack.errors import InvalidRequestError, NotSupportedError
 from haversack.run import BlockAction, Recompute, RecomputeMethod, Training
 from haversack_server.memory.architecture import Architecture
 from haversack_server.memory.chain import Chain, ChainBlock
@@ -37,6 +37,8 @@ def unused_settings(training: Training, model: Architecture) -> Iterator[str]:
     """Name settings that the kind of recomputation, or the model, does not read."""
     if training.target_seq is not None and not model.encoder_layers:
         yield "training.target_seq: read for a model with an encoder and a decoder only"
+    if training.fp8_parameters and not training.fp8:
+        yield "training.fp8_parameters: read with fp8 only"
     kind = training.recompute
     if training.recompute_modules and kind is not Recompute.SELECTIVE:
         yield "training.recompute_modules: read with recompute SELECTIVE only"
@@ -68,7 +70,8 @@ def _first_layers(chain: Chain, count: int) -> tuple[int, ...]:
     for chunk in chain.pipeline.chunks_of(len(chain.blocks)):
         left = count
         for block in chain.blocks[chunk.start : chunk.stop]:
-            index = block.option_index(RECOMPUTE)
+            # Layers beside the head, which predict further tokens, are not counted.
+            index = None if block.is_head else block.option_index(RECOMPUTE)
             choice.append(index if index is not None and left > 0 else 0)
             left -= index is not None
     return tuple(choice)
@@ -84,6 +87,11 @@ def _of_actions(
     for index, action in enumerate(actions):
         path = f"training.actions[{index}]"
         _check_block(action.block, path, known or places, named)
+        if action.segment:
+            raise NotSupportedError(
+                f"{path}.segment: segments of several blocks are planned for profiles, and not "
+                "estimated; leave it out"
+            )
         named.add(action.block)
         if action.block in places:
             place = places[action.block]

@@ -2,15 +2,17 @@
 
 Sorted by expert, ``rows * experts_per_token`` rows go through one grouped product each way, so the
 same bytes are kept however the routing falls. As in Hugging Face transformers' default for a device
-that has grouped products; measured (torch 2.13.0 CPU, transformers 5.24). The loop over experts
-that
-runs elsewhere keeps the same rows. Experts are split by tensor parallelism along their feed-forward
-size; rows that travel to experts on other ranks are in ``experts_parallel``.
+that has grouped products; measured (torch 2.13.0 CPU, transformers 5.24). The loop over experts,
+which runs elsewhere, keeps the same rows. Experts are split by tensor parallelism along their
+feed-forward size; rows that travel to experts on other ranks are in ``experts_parallel``, and
+Megatron-LM's way in ``experts_weighed``.
 """
 
 from haversack_server.memory import parts
 from haversack_server.memory.architecture import Architecture
 from haversack_server.memory.experts_parallel import Dispatch, arrive, return_home
+from haversack_server.memory.experts_weighed import weighed_inside
+from haversack_server.memory.kernel_profile import KernelProfile
 from haversack_server.memory.regions import EXPERT_ACTIVATION
 from haversack_server.memory.routers import gather, route
 from haversack_server.memory.tape_builder import TapeBuilder
@@ -20,6 +22,7 @@ from haversack_server.memory.traits import Router
 def experts(
     tape: TapeBuilder,
     model: Architecture,
+    profile: KernelProfile,
     source: str,
     *,
     rows: int,
@@ -30,6 +33,8 @@ def experts(
 
     ``dispatched`` says how many rows arrive at this rank's experts, where rows travel.
     """
+    if profile.experts_weighed_inside:
+        return weighed_inside(tape, model, source, rows=rows, ffn=ffn, dispatched=dispatched)
     if model.routing.router is Router.DENSE:
         return _all_experts(tape, model, source, rows, ffn)
     shared = ""

@@ -13,6 +13,7 @@ from haversack.errors import InvalidRequestError, NotSupportedError
 from haversack_server.memory import parts
 from haversack_server.memory.architecture import Architecture
 from haversack_server.memory.blocks import Shape
+from haversack_server.memory.kernel_profile import KernelProfile
 from haversack_server.memory.tape_builder import TapeBuilder
 from haversack_server.memory.traits import Router
 
@@ -29,9 +30,13 @@ class Dispatch:
     ffn: int
 
 
-def dispatches(shape: Shape) -> bool:
-    """Tell whether rows travel: not where every rank has a slice of every expert."""
-    return shape.ep > 1 or (shape.expert_tp or shape.tp) != shape.tp
+def dispatches(shape: Shape, profile: KernelProfile) -> bool:
+    """Tell whether rows travel: not where every rank has a slice of every expert.
+
+    Megatron-LM gathers rows, not tokens: under sequence parallelism they travel all the same.
+    """
+    gathers_rows = profile.experts_weighed_inside and shape.sequence_parallel and shape.tp > 1
+    return shape.ep > 1 or (shape.expert_tp or shape.tp) != shape.tp or gathers_rows
 
 
 def dispatch(model: Architecture, shape: Shape) -> Dispatch:

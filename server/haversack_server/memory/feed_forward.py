@@ -28,7 +28,7 @@ def feed_forward(
     with tape.frame() as frame:
         frame.append(source)
         if model.experts:
-            return experts(tape, model, source, rows=rows, ffn=ffn)
+            return experts(tape, model, profile, source, rows=rows, ffn=ffn)
         if model.gated:
             return _gated(tape, model, profile, source, rows, ffn, kept)
         inner = tape.linear("feed-forward in", source, rows, model.hidden, ffn, saved=kept)

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from haversack.finetuning import Finetuning, StoredWeights
-from haversack.run import Precision, Training
+from haversack.run import Precision, Recompute, Training
 from haversack_server.memory.architecture import Architecture
 from haversack_server.memory.degrees import Degrees
+from haversack_server.memory.kernel_profile import KernelProfile
 from haversack_server.memory.recipe import Recipe
 from haversack_server.memory.tuning import Stored, Tuning
 from haversack_server.memory.weights import tuned
@@ -53,7 +54,7 @@ def with_wide_adapters(recipe: Recipe, training: Training) -> Recipe:
     )
 
 
-def tuning_of(given: Finetuning, compute_bytes: int) -> Tuning:
+def tuning_of(given: Finetuning, compute_bytes: int, profile: KernelProfile) -> Tuning:
     """Fill in what the request leaves unsaid."""
     targets = given.targets or _DEFAULT_TARGETS
     return Tuning(
@@ -66,11 +67,13 @@ def tuning_of(given: Finetuning, compute_bytes: int) -> Tuning:
         embedding_trains="embedding" in given.trained_parts,
         head_trains="head" in given.trained_parts,
         norms_train="norms" in given.trained_parts,
+        keeps_inputs=profile.quantized_keeps_input,
+        dequantized_copies=profile.dequantized_copies,
     )
 
 
 def finetuned(
-    model: Architecture, training: Training, compute_bytes: int
+    model: Architecture, training: Training, compute_bytes: int, profile: KernelProfile
 ) -> tuple[Architecture, tuple[str, ...]]:
     """Freeze the model's weights as the request says; with what was assumed."""
     given = training.finetuning
@@ -79,18 +82,32 @@ def finetuned(
     assumptions = ["every other weight is frozen; a gradient still flows through all layers"]
     if given.rank and not given.targets:
         assumptions.append("targets: query and value, PEFT's default for most models")
-    return tuned(model, tuning_of(given, compute_bytes), compute_bytes), tuple(assumptions)
+    tuning = tuning_of(given, compute_bytes, profile)
+    return tuned(model, tuning, compute_bytes), tuple(assumptions)
+
+
+def keeps_inputs(training: Training, profile: KernelProfile) -> bool:
+    """Tell whether quantized products keep their inputs where no checkpoint drops them."""
+    given = training.finetuning
+    stored = Stored.COMPUTE if given is None else _STORED[given.frozen_weights]
+    return profile.quantized_keeps_input and stored is not Stored.COMPUTE
 
 
 def unmodelled_finetuning(
-    training: Training, model: Architecture, degrees: Degrees
+    training: Training, model: Architecture, degrees: Degrees, profile: KernelProfile
 ) -> Mapping[str, bool]:
-    """Name settings of a finetuning run that are not known."""
+    """Name settings of a finetuning run that are not known.
+
+    What a quantized product keeps in an attribute, no checkpoint drops.
+    """
     given = training.finetuning
     if given is None:
         return {}
     quantized = _STORED[given.frozen_weights] is not Stored.COMPUTE
+    recomputes = training.recompute not in (Recompute.UNSPECIFIED, Recompute.NONE)
     return {
+        f"recomputation of quantized weights under {profile.name}": keeps_inputs(training, profile)
+        and (recomputes or bool(training.actions)),
         "finetuning.frozen_weights of sharded units": quantized and degrees.shards_parameters,
         "finetuning.rank with latent attention": bool(given.rank) and model.latent is not None,
         "finetuning.rank with an encoder and a decoder": bool(given.rank)

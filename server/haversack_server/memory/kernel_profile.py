@@ -18,6 +18,7 @@ from typing import Any
 from haversack.errors import InvalidRequestError
 
 FIELD = "kernel_profile"
+DEFAULT = "hf-eager"
 PACKAGE = "haversack_server.memory"
 
 
@@ -69,6 +70,7 @@ class KernelProfile:
     flash_repeats_kv: bool
     sdpa_repeats_kv: bool
     sdpa_repeats_kv_under_mask: bool
+    joins_projections: bool
     flash_transposes_result: bool
     eager_mask: EagerMask
     eager_mask_bytes: int
@@ -79,6 +81,11 @@ class KernelProfile:
     wide_groups_in_parts: bool
     autocast_widens: bool
     gated_activation_fused: bool
+    quantized_keeps_input: bool
+    dequantized_copies: int
+    graph_outlives_backward: bool
+    latent_on_shards: bool
+    experts_weighed_inside: bool
     selective_policy: SelectivePolicy
     embedding_parts_held: bool
     loader_mask_bytes: int
@@ -102,6 +109,8 @@ class KernelProfile:
     communicator_bytes: int
     workspace_bytes: int
     workspace_hopper_bytes: int
+    grouped_workspace_bytes: int
+    grouped_workspace_hopper_bytes: int
     margin_low_permille: int
     margin_high_permille: int
     constants: Mapping[str, Constant] = field(default_factory=dict, compare=False, repr=False)

@@ -2,9 +2,8 @@
 
 As DeepSeek V2 and V3 train (measured, torch 2.13.0 CPU, transformers 5.24): keys and values are
 expanded from the compression to all heads, so an attention core sees as many of them as queries.
-The
-value is a view of the expansion, and what keeps it keeps the keys' part too. Compressions are whole
-on every tensor-parallel rank.
+The value is a view of the expansion, and what keeps it keeps the keys' part too. Compressions are
+whole on every tensor-parallel rank; Megatron-LM's, which are not, have a file, ``latent_shards``.
 """
 
 from collections.abc import Callable, Mapping

@@ -24,13 +24,32 @@ from haversack_server.memory.traits import Residual, Stack
 
 def layer_tape(model: Architecture, profile: KernelProfile, shape: Shape) -> Tape:
     """One layer of the model's kind, from the residual stream to the residual stream."""
-    return _Layer(model, profile, shape).tape_of()
+    rows, autocast = shape.of(model.stack).stream_rows, shape.autocast(profile)
+    size = rows * model.hidden * shape.compute_bytes
+    tape = TapeBuilder("layer", shape.compute_bytes, size, model.tuning, autocast, shape.fp8)
+    return tape.build(append_layer(tape, model, profile, shape, tape.input))
+
+
+def append_layer(
+    tape: TapeBuilder, model: Architecture, profile: KernelProfile, shape: Shape, stream: str
+) -> str:
+    """Append a layer that takes a residual stream; return the stream that it gives."""
+    return _Layer(tape, model, profile, shape, stream).written()
 
 
 class _Layer:
     """Writes a layer part by part; the parts share its tape, model, profile and shape."""
 
-    def __init__(self, model: Architecture, profile: KernelProfile, shape: Shape) -> None:
+    def __init__(
+        self,
+        tape: TapeBuilder,
+        model: Architecture,
+        profile: KernelProfile,
+        shape: Shape,
+        stream: str,
+    ) -> None:
+        self.tape = tape
+        self.input = stream
         self.model = model
         self.profile = profile
         self.shape = shape.of(model.stack)
@@ -38,28 +57,26 @@ class _Layer:
         self.rows = self.shape.stream_rows
         self.size = self.rows * model.hidden * shape.compute_bytes
         self.undropped: list[str] = []
-        autocast = shape.autocast(profile)
-        self.tape = TapeBuilder("layer", shape.compute_bytes, self.size, model.tuning, autocast)
 
-    def tape_of(self) -> Tape:
+    def written(self) -> str:
         """Write the layer in its family's order."""
         ways = {
             Residual.PARALLEL: self.parallel,
             Residual.PARALLEL_NORMS: self.parallel,
             Residual.AFTER: self.after,
         }
-        return self.tape.build(ways.get(self.model.residual, self.sequential)())
+        return ways.get(self.model.residual, self.sequential)()
 
     def sequential(self) -> str:
         """Attention and its residual, what crosses to an encoder, feed-forward and its residual."""
         before = self.model.residual is Residual.SEQUENTIAL
         with self.tape.frame() as frame:
-            source = self.norm(self.tape.input) if before else self.tape.input
+            source = self.norm(self.input) if before else self.input
             result, held = self.attention(source)
             frame += held
             frame += [result] if self.model.branches_held else []
             frame += [source] if self.model.norms_held else []
-            middle = self.residual(self.tape.input, result)
+            middle = self.residual(self.input, result)
             if self.model.stack is Stack.CROSS:
                 middle = self.cross(middle, frame)
             source = self.norm(middle) if before else middle
@@ -81,28 +98,28 @@ class _Layer:
         """Both branches on one stream, with a norm for both or for each."""
         tape, two = self.tape, self.model.residual is Residual.PARALLEL_NORMS
         with tape.frame() as frame:
-            source = self.norm(tape.input)
+            source = self.norm(self.input)
             other = source if not two else ""
             if two and self.model.norms_held:
-                other = self.norm(tape.input)
+                other = self.norm(self.input)
             if other:
                 frame += [source, other]
             first, held = self.attention(source)
             frame += [first, *held]
-            second = self.feed_forward(other or self.norm(tape.input))
+            second = self.feed_forward(other or self.norm(self.input))
             frame.append(second)
             both = tape.passing("both branches", [first, second], tape.size(first))
-            return tape.passing("output", [both, tape.input], self.size)
+            return tape.passing("output", [both, self.input], self.size)
 
     def after(self) -> str:
         """The norm of the sum, after each branch."""
         tape = self.tape
         with tape.frame() as frame:
-            result, held = self.attention(tape.input)
+            result, held = self.attention(self.input)
             frame += held
             with tape.frame() as inner:
                 inner.append(result)
-                middle = self.norm(tape.passing("residual", [result, tape.input], self.size))
+                middle = self.norm(tape.passing("residual", [result, self.input], self.size))
             frame.append(middle)
             result = self.feed_forward(middle, frame)
             frame.append(result)
@@ -133,8 +150,10 @@ class _Layer:
 
     def attention(self, source: str, memory: str = "") -> tuple[str, tuple[str, ...]]:
         """Attention between its collectives, with dropout; ``memory`` is attended to, if given."""
-        tape = self.tape
-        source, kept = enter(tape, self.profile, self.shape, source)
+        tape, kept = self.tape, ""
+        # Compressions on a rank's own tokens gather what they have made, not what they take.
+        if not (self.model.latent and self.profile.latent_on_shards):
+            source, kept = enter(tape, self.profile, self.shape, source)
         given = Inputs(source=source, memory=memory or source, kept=kept)
         heads = heads_of(self.model, self.shape)
         if memory:
@@ -149,7 +168,7 @@ class _Layer:
         ``frame`` takes the active part where a variable of the layer names it.
         """
         tape = self.tape
-        if self.model.experts and dispatches(self.shape):
+        if self.model.experts and dispatches(self.shape, self.profile):
             return self.dispatched(source)
         with tape.scoped(EXPERTS if self.model.experts else FEED_FORWARD):
             source, kept = enter(tape, self.profile, self.shape, source)
@@ -172,9 +191,8 @@ class _Layer:
         """Experts on other ranks: each rank routes the tokens of its residual stream."""
         given = dispatch(self.model, self.shape)
         with self.tape.scoped(EXPERTS):
-            result = experts(
-                self.tape, self.model, source, rows=given.rows, ffn=given.ffn, dispatched=given
-            )
+            sizes = {"rows": given.rows, "ffn": given.ffn}
+            result = experts(self.tape, self.model, self.profile, source, **sizes, dispatched=given)
         return self.dropped(result)
 
 

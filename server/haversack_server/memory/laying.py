@@ -124,7 +124,8 @@ class Layer:
 
     def added(self, stretch: Stretch, block: ChainBlock, option: Option) -> "_Added":
         """What a block adds at a stretch of its own, beside what the blocks before retain."""
-        what = (stretch.place, stretch.gradient_each, stretch.part)
+        # By identity: an enumeration's own hash is slow, and this runs for every moment.
+        what = (id(stretch.place), stretch.gradient_each, id(stretch.part))
         key = (id(option), block.is_head, *what, *_ends(block))
         if key not in self._sums:
             self._sums[key] = _added(stretch, block, option)

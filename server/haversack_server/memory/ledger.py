@@ -36,6 +36,9 @@ NAMES = {
     Column.STAGE: "stage inputs",
     Column.WORKSPACES: "workspaces",
     Column.BATCH: "batch",
+    Column.GRAPH: "inputs kept by the graph before",
+    Column.WEIGHT_COPIES: "copies of weights in 8 bits",
+    Column.ON_THE_WAY: "activations on their way",
 }
 _SCHEDULES = {
     PipelineSchedule.ONE_F_ONE_B: "1F1B: min(stages - stage, microbatches) in flight "
@@ -205,7 +208,47 @@ def standing_terms(chain: Chain, tokens: str, workspaces: str) -> dict[Column, T
         inputs=(f"bytes = {chain.workspace_bytes}",),
         source=workspaces,
     )
-    return {Column.BATCH: batch, Column.WORKSPACES: workspace}
+    graph = replace(
+        batch,
+        name=NAMES[Column.GRAPH],
+        formula="inputs of quantized products that the graph of the microbatch before keeps after "
+        "its backward, until a variable of the loop is given the next loss",
+        source="bitsandbytes before 0.43.2, autograd/_functions.py, MatMul4Bit: ctx.tensors",
+        scales_with=("tokens per rank", "layers"),
+    )
+    return {
+        Column.BATCH: batch,
+        Column.WORKSPACES: workspace,
+        Column.GRAPH: graph,
+        Column.WEIGHT_COPIES: _weight_copies(chain),
+        Column.ON_THE_WAY: _on_the_way(tokens),
+    }
+
+
+def _on_the_way(tokens: str) -> Term:
+    return Term(
+        name=NAMES[Column.ON_THE_WAY],
+        category=TermCategory.TRANSIENT,
+        formula="what the host takes of one layer, on its way there or back",
+        inputs=(f"tokens per rank = {tokens}",),
+        source="NVIDIA/Megatron-LM, core/pipeline_parallel/fine_grained_activation_offload.py: "
+        "copies run beside the layers, one group ahead in backward; a whole layer is assumed",
+        scales_with=("tokens per rank",),
+    )
+
+
+def _weight_copies(chain: Chain) -> Term:
+    return Term(
+        name=NAMES[Column.WEIGHT_COPIES],
+        category=TermCategory.TRANSIENT,
+        formula="weights of matrix products in 8 bits, laid out for the product and for the "
+        "gradient of its input",
+        inputs=(f"bytes of 1,000 weights = {chain.recipe.weight_copies_permille}",),
+        source="NVIDIA/TransformerEngine, transformer_engine/pytorch/module/base.py: copies are "
+        "made in the first microbatch of a step and kept; one is enough from Blackwell on",
+        scales_with=("parameters",),
+        sharded_over=chain.degrees.splits_of_weights,
+    )
 
 
 def fill(words: Mapping[Column, Term], timeline: Timeline) -> tuple[tuple[Column, Term], ...]:

@@ -8,8 +8,8 @@ logit, where the compute type has 2 bytes and logits are held to the end of the 
 - FP32_IN_PLACE: one copy in fp32 that becomes softmax and then gradient: 6 and 6 (Megatron-LM,
   megatron/core/tensor_parallel/cross_entropy.py);
 - IN_PLACE: the gradient takes the place of the logits: 2 and 2 (Liger-Kernel, Transformer Engine);
-- CHUNKED: log-softmax in fp32, the copy chunk by chunk: 6 + 4 / n and 6 + 8 / n (torchtune,
-  torchtune/modules/loss/ce_chunked_output_loss.py);
+- CHUNKED: log-softmax in fp32, the copy chunk by chunk: 6 + 4 / n and 4 + 10 / n, since a chunk's
+  log-softmax goes as its gradient comes (torchtune, modules/loss/ce_chunked_output_loss.py);
 - FUSED_LINEAR: a chunk of logits at a time, gradients of hidden states and head made in forward
   (Liger-Kernel, src/liger_kernel/ops/fused_linear_cross_entropy.py).
 """
@@ -122,19 +122,21 @@ def _in_place(
 def _chunked(
     tape: TapeBuilder, profile: KernelProfile, given: LossInput, logits: str, frame: list[str]
 ) -> str:
-    """The copy in fp32 of one chunk at a time; every chunk's log-softmax is kept."""
+    """The copy in fp32 of one chunk at a time; every chunk's log-softmax is kept, or its logits."""
     targets = _targets(tape, given, frame)
-    wide = tape.size(logits) // tape.width(logits) * parts.FLOAT_BYTES
-    chunk = -(-wide // given.chunks)
-    saved = tape.storage("log-softmax", wide, 0)
+    size = tape.size(logits)
+    count = size // tape.width(logits)
+    chunk = -(-count // given.chunks) * parts.FLOAT_BYTES
+    saved = tape.storage("log-softmax", count * profile.logit_saved_bytes, 0)
     loss = tape.storage("loss", parts.FLOAT_BYTES)
     tape.add(
         "chunked cross-entropy",
         [logits],
         [loss, saved],
-        [saved, targets],
+        [saved if profile.logit_saved_bytes else logits, targets],
         forward_scratch_bytes=chunk,
-        backward_scratch_bytes=2 * chunk,
+        # Of the gradient only a chunk is there while all that was saved still is.
+        backward_scratch_bytes=2 * chunk - size + -(-size // given.chunks),
     )
     return loss
 

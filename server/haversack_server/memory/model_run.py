@@ -19,16 +19,18 @@ from haversack_server.memory.evidence import Settings
 from haversack_server.memory.finetuned import finetuned, numbers_of, with_wide_adapters
 from haversack_server.memory.hf_config import ReadConfig
 from haversack_server.memory.inputs.model import read_model
-from haversack_server.memory.kernel_profile import KernelProfile, load
+from haversack_server.memory.kernel_profile import DEFAULT, KernelProfile, load
+from haversack_server.memory.moved_activations import on_the_way
 from haversack_server.memory.offload import Kept, offload_of
 from haversack_server.memory.options import BlockOptions, option_table, work_ns
+from haversack_server.memory.prediction import MORE_AT_THE_LOSS
 from haversack_server.memory.ranks import RankLine, rank_lines
 from haversack_server.memory.recipe import Recipe, recipe
 from haversack_server.memory.same import Same
 from haversack_server.memory.schedule.assumptions import schedule_assumptions, step_assumptions
 from haversack_server.memory.schedule.settings import schedule_settings
 from haversack_server.memory.segments import segmented
-from haversack_server.memory.settings import kind_of_run, settings_of
+from haversack_server.memory.settings import kinds_of_run, settings_of
 from haversack_server.memory.shapes import shape_of, with_own_length
 from haversack_server.memory.spread import calibrated
 from haversack_server.memory.stages import (
@@ -46,7 +48,6 @@ from haversack_server.memory.states import (
     rank_states,
 )
 
-KERNEL_PROFILE = "hf-eager"
 # NVIDIA A100 80GB datasheet: dense bf16 and HBM2e.
 A100_FLOPS_PER_S = 312 * 10**12
 A100_BYTES_PER_S = 2_039 * 10**9
@@ -100,6 +101,11 @@ class _Filled:
         return self.read.architecture
 
     @property
+    def grouped(self) -> bool:
+        """Whether experts run as one grouped product."""
+        return bool(self.model.experts) and self.model.routing.grouped
+
+    @property
     def tied(self) -> bool:
         """Whether one rank has both the embedding and the head that shares its weight."""
         return self.model.tied and self.degrees.pp == 1
@@ -117,8 +123,8 @@ def model_run(run: TrainingRun, *, chosen_only: bool = False) -> ModelRun:
     rates, rate_assumptions = _rates(run.device)
     chain = _chain(filled, table, rates)
     stages, division_assumptions = _stages(filled, chain, table[-1].input_bytes)
-    kind = kind_of_run(run, model, degrees, filled.profile, filled.numbers.compute)
-    with_margins, ends_from = calibrated(filled.profile.name, kind, degrees.world_size)
+    kinds = kinds_of_run(run, model, degrees, filled.profile, filled.numbers.compute)
+    with_margins, ends_from = calibrated(filled.profile.name, kinds, degrees.world_size)
     return ModelRun(
         architecture=model,
         profile=with_margins,
@@ -126,12 +132,13 @@ def model_run(run: TrainingRun, *, chosen_only: bool = False) -> ModelRun:
         shape=shape,
         chain=chain,
         settings=settings_of(run, model, degrees, shape),
-        kind=kind,
+        kind=kinds[0],
         stages=stages,
         assumptions=(
             *filled.assumptions,
             *division_assumptions,
             *_kernel_assumptions(run, filled.profile, ends_from),
+            *((MORE_AT_THE_LOSS,) if model.prediction_layers else ()),
             *schedule_assumptions(chain, run, filled.tied),
             *rate_assumptions,
             *filled.read.assumptions,
@@ -144,12 +151,14 @@ def _filled(run: TrainingRun) -> _Filled:
     """Read the documents and fill in the defaults."""
     read = read_model(run)
     run = with_own_length(run, read.architecture)
-    profile = load(run.kernel_profile or KERNEL_PROFILE)
+    profile = load(run.kernel_profile or DEFAULT)
     degrees = resolve(run.parallelism)
     training, type_assumptions = numbers_of(run.training)
     numbers, recipe_assumptions = recipe(training, degrees.sharding)
     numbers = with_wide_adapters(numbers, training)
-    tuned_model, tuning_assumptions = finetuned(read.architecture, training, numbers.compute)
+    tuned_model, tuning_assumptions = finetuned(
+        read.architecture, training, numbers.compute, profile
+    )
     shape, shape_assumptions = shape_of(run, degrees, numbers.compute, numbers.product)
     return _Filled(
         run=run,
@@ -185,9 +194,11 @@ def _chain(filled: _Filled, table: Sequence[BlockOptions], rates: Rates) -> Chai
         accumulation=accumulation,
         schedule=settings,
         step_ns=_step_ns(table, rates) * accumulation,
-        workspace_bytes=workspace_bytes(profile, run.device),
+        workspace_bytes=workspace_bytes(profile, run.device, grouped=filled.grouped),
         batch_bytes=batch_bytes(profile, filled.shape),
+        on_the_way_bytes=on_the_way(table) if filled.shape.offload_modules else 0,
         gradients_stand=profile.gradients_persist or numbers.main_gradients,
+        graph_outlives_backward=profile.graph_outlives_backward,
         offload=kept.offload,
     )
 

@@ -30,6 +30,9 @@ class Column(enum.IntEnum):
     STAGE = 15
     WORKSPACES = 16
     BATCH = 17
+    GRAPH = 18
+    WEIGHT_COPIES = 19
+    ON_THE_WAY = 20
 
 
 class Place(enum.Enum):

@@ -30,6 +30,7 @@ def occasions(
     after = list(standing)
     after[Column.MOMENTS] = chain.states.moment_bytes
     after[Column.WORKSPACES] = chain.workspace_bytes
+    after[Column.WEIGHT_COPIES] = chain.weight_copies_bytes
     if Occasion.EVALUATION in chain.schedule.occasions:
         yield _evaluation(chain, schedule, after)
     gathered = _gathered_bytes(chain) if chain.schedule.full_state_dict else 0

@@ -30,7 +30,10 @@ _DEEPSPEED = (Sharding.ZERO_1, Sharding.ZERO_2, Sharding.ZERO_3)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostStates:
-    """Bytes that one rank keeps on the host; ``paged_bytes`` may be on either side."""
+    """Bytes that one rank keeps on the host; ``paged_bytes`` may be on either side.
+
+    ``activation_bytes`` wait there for their backward, in pinned memory whatever else is.
+    """
 
     parameter_bytes: int = 0
     gradient_bytes: int = 0
@@ -38,17 +41,19 @@ class HostStates:
     moment_bytes: int = 0
     staging_bytes: int = 0
     paged_bytes: int = 0
+    activation_bytes: int = 0
     is_pinned: bool = False
 
     @property
     def total_bytes(self) -> int:
         """All of it, at most."""
-        return self._movable_bytes + self.moment_bytes + self.paged_bytes
+        kept = self.moment_bytes + self.paged_bytes + self.activation_bytes
+        return self._movable_bytes + kept
 
     @property
     def pinned_bytes(self) -> int:
         """What is copied to and from the device, if that is pinned; moments never are."""
-        return self._movable_bytes if self.is_pinned else 0
+        return self.activation_bytes + (self._movable_bytes if self.is_pinned else 0)
 
     @property
     def _movable_bytes(self) -> int:

@@ -18,8 +18,10 @@ from haversack_server.memory.blocks import (
 from haversack_server.memory.embeddings import bridge_tape, embedding_tape
 from haversack_server.memory.kernel_profile import KernelProfile
 from haversack_server.memory.layers import layer_tape
+from haversack_server.memory.moved_activations import moved
 from haversack_server.memory.parts import FLOAT_BYTES
-from haversack_server.memory.policies import selective
+from haversack_server.memory.policies import regions_of, selective
+from haversack_server.memory.prediction import predicting_head, recomputed
 from haversack_server.memory.tape import OptionRow, Tape, measure
 from haversack_server.memory.traits import Stack
 
@@ -117,35 +119,55 @@ def _options_of(
     kind: UnitKind, model: Architecture, profile: KernelProfile, shape: Shape, save_only: bool
 ) -> BlockOptions:
     """Simulate a unit once for all that are equal; the name is still to be given."""
-    others = kind is UnitKind.LAYER and not save_only
-    made = _block(kind, _tape_of(kind, model, profile, shape), profile, shape, others)
+    if not save_only:
+        saved = _options_of(kind, model, profile, shape, True)
+        return _with_all(kind, saved, model, profile, shape)
+    tape = tape_of(kind, model, profile, shape)
+    made = _block(kind, tape)
+    if shape.offload_modules and kind is UnitKind.LAYER:
+        return replace(made, options=(moved(tape, made.options[0], (), shape),))
     if kind is not UnitKind.HEAD:
         return made
-    made = replace(made, held_by_caller_bytes=_held_by_caller(model, profile, shape))
-    return made if save_only else replace(made, logits=_logit_terms(model, profile, shape))
+    return replace(made, held_by_caller_bytes=_held_by_caller(model, profile, shape))
 
 
-def _tape_of(kind: UnitKind, model: Architecture, profile: KernelProfile, shape: Shape) -> Tape:
+def _with_all(
+    kind: UnitKind, saved: BlockOptions, model: Architecture, profile: KernelProfile, shape: Shape
+) -> BlockOptions:
+    """Add the options that run layers again, and what of a head is logits."""
+    tape = tape_of(kind, model, profile, shape)
+    again: tuple[OptionRow, ...] = ()
+    if kind is UnitKind.HEAD:
+        saved = replace(saved, logits=_logit_terms(model, profile, shape))
+        again = (recomputed(tape),) if model.prediction_layers else ()
+    elif kind is UnitKind.LAYER:
+        again = (measure(tape, save=False),)
+    if not again:
+        return saved
+    partly = selective(tape, profile, shape.recompute_modules)
+    if shape.offload_modules and kind is UnitKind.LAYER:
+        partly = moved(tape, partly, regions_of(tape, shape.recompute_modules), shape)
+    return replace(saved, options=(*saved.options, *again, partly))
+
+
+@lru_cache(maxsize=1024)
+def tape_of(kind: UnitKind, model: Architecture, profile: KernelProfile, shape: Shape) -> Tape:
+    """Write the tape of a unit; once for all that are equal."""
     if kind is UnitKind.LAYER:
         return layer_tape(model, profile, shape)
     if kind is UnitKind.HEAD:
-        return head_tape(model, profile, shape)
+        predicts = model.prediction_layers > 0
+        return (predicting_head if predicts else head_tape)(model, profile, shape)
     bridges = model.stack is Stack.CROSS and not model.encoder_layers
     return (bridge_tape if bridges else embedding_tape)(model, profile, shape)
 
 
-def _block(
-    kind: UnitKind, tape: Tape, profile: KernelProfile, shape: Shape, others: bool
-) -> BlockOptions:
-    options: tuple[OptionRow, ...] = (measure(tape, save=True),)
-    if others:
-        partly = selective(tape, profile, shape.recompute_modules)
-        options = (*options, measure(tape, save=False), partly)
+def _block(kind: UnitKind, tape: Tape) -> BlockOptions:
     work = tuple((op.flops, op.moved_bytes) for op in tape.operations if op.writes)
     return BlockOptions(
         name="",
         kind=kind,
-        options=options,
+        options=(measure(tape, save=True),),
         input_bytes=tape.storages[tape.input].size_bytes,
         output_bytes=tape.storages[tape.output].size_bytes,
         forward_flops=sum(flops for flops, _ in work),

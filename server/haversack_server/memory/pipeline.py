@@ -8,7 +8,7 @@ and no kernels; the order of passes has a file, ``pipeline_order``.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from operator import mul
+from operator import ge, mul
 
 from haversack.parallelism import PipelineSchedule
 from haversack_server.memory.pipeline_order import Event, kinds_of, warm_up_of
@@ -114,6 +114,39 @@ def passes(
     existing = tuple(gradients[start] for start in starts)
     carried = step > 1 and pipeline.parked_bytes() > 0
     return _highest(pipeline, chunks, kept, existing, microbatches, carried)
+
+
+def open_passes(
+    pipeline: Pipeline, gradients: Sequence[int], microbatches: int, *, step: int
+) -> tuple[tuple[tuple[int, ...], Pass], ...]:
+    """Give the passes that may be the highest, whatever blocks retain; that counts as nothing here.
+
+    Each comes with how many microbatches of every chunk are in flight beside it. ``gradients`` as
+    for ``passes``.
+    """
+    chunks = pipeline.chunks_of(len(gradients) - 1)
+    starts = (*(each.start for each in chunks), chunks[-1].stop)
+    nothing = [0] * (len(gradients) - 1)
+    kept, existing = [_kept(each, nothing) for each in chunks], [gradients[s] for s in starts]
+    given = _Given(chunks, kept, existing, step > 1 and pipeline.parked_bytes() > 0)
+    standing = pipeline.standing_bytes(microbatches)
+    return tuple(
+        (event.others, given.made(event, "", standing))
+        for kind in pipeline.kinds(microbatches)
+        for event in _not_beaten(kind, given)
+    )
+
+
+def _not_beaten(kind: Sequence[Event], given: "_Given") -> list[Event]:
+    """Leave out events that another one of the kind is above in everything."""
+    best: list[tuple[tuple[int, ...], Event]] = []
+    for event in kind:
+        sizes = (given.parked(event) + given.gradients[event.gradients_from], *event.others)
+        if any(all(map(ge, other, sizes)) for other, _ in best):
+            continue
+        best = [each for each in best if not all(map(ge, sizes, each[0]))]
+        best.append((sizes, event))
+    return [event for _, event in best]
 
 
 @lru_cache(maxsize=256)

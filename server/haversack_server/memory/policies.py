@@ -37,17 +37,18 @@ def selective(
 ) -> OptionRow:
     """Measure a layer of which ``modules`` run again, or what its framework's policy says."""
     if modules:
-        return measure_regions(tape, _regions(tape, set(modules)), name="selective")
+        return measure_regions(tape, regions_of(tape, modules), name="selective")
     if profile.selective_policy is SelectivePolicy.EVERY_SECOND_PRODUCT:
         return _every_second_product(tape)
     return measure(tape, save=True, recompute_scope=CORE)
 
 
-def _regions(tape: Tape, modules: set[RecomputeModule]) -> tuple[Region, ...]:
+def regions_of(tape: Tape, modules: Sequence[RecomputeModule]) -> tuple[Region, ...]:
     """Give the regions of the parts; what lies inside another part that runs again goes with it."""
-    if RecomputeModule.MOE in modules:
-        modules = modules - {RecomputeModule.MOE_ACTIVATION}
-    parts = [_PARTS[module] for module in sorted(modules)]
+    named = set(modules) or {RecomputeModule.CORE_ATTENTION}
+    if RecomputeModule.MOE in named:
+        named -= {RecomputeModule.MOE_ACTIVATION}
+    parts = [_PARTS[module] for module in sorted(named)]
     return tuple(
         region
         for scope, drops in parts

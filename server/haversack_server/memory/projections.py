@@ -97,6 +97,8 @@ def project(
     tape: TapeBuilder, model: Architecture, profile: KernelProfile, heads: Heads, given: Inputs
 ) -> Projected:
     """Append the products and what follows them; return queries, keys and values."""
+    if profile.joins_projections:
+        return _joined_for_all(tape, model, profile, heads, given)
     if model.projection is not Projection.SEPARATE:
         return _joined(tape, model, heads, given)
     queries, keys = heads.heads * heads.head_dim, heads.kv_heads * heads.head_dim
@@ -176,6 +178,42 @@ def _joined(tape: TapeBuilder, model: Architecture, heads: Heads, given: Inputs)
         query, key = rotary(tape, model, (query, key), heads.seq, held)
         by_heads = joins_by_heads(model)
         return Projected(query, key, value, by_heads=by_heads, held=tuple(held))
+
+
+def _joined_for_all(
+    tape: TapeBuilder, model: Architecture, profile: KernelProfile, heads: Heads, given: Inputs
+) -> Projected:
+    """One product that the framework makes of every family's; groups are copied to all heads.
+
+    Where each query head has a key head, the parts are views (litgpt/model.py).
+    """
+    names, count = ("query", "key", "value"), heads.kv_heads * heads.head_dim
+    outputs = dict(zip(names, (heads.heads * heads.head_dim, count, count), strict=True))
+    rows, total = heads.rows, sum(outputs.values())
+    joined = tape.linear(
+        "query, key, value",
+        given.source,
+        rows,
+        model.hidden,
+        total,
+        saved=given.kept,
+        parts=outputs,
+    )
+    each = tape.size(joined) // total
+    shown = tape.split("split", joined, names, [part * each for part in outputs.values()])
+    copies = heads.heads // heads.kv_heads
+    if copies > 1:
+        size = outputs["query"] * each
+        shown = tuple(tape.apply("copied to heads", [part], size) for part in shown)
+    query, key, value = shown
+    with tape.frame() as frame:
+        frame.append(joined)
+        query, key = (
+            _per_head(tape, model, profile, part, rows, heads.heads) for part in (query, key)
+        )
+        held = [joined]
+        query, key = rotary(tape, model, (query, key), heads.seq, held)
+        return Projected(query, key, value, by_heads=joins_by_heads(model), held=tuple(held))
 
 
 def _per_group(

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from haversack_server.memory.chain import Chain, ChainBlock
+from haversack_server.memory.moved_activations import on_host
 from haversack_server.memory.states import UnitStates
 from haversack_server.memory.timeline import Timeline, timeline
 
@@ -59,7 +60,8 @@ class RankLine:
         states = self.chain.states
         freed = 0 if self.chain.gradients_stand else states.gradient_bytes
         parked = self.chain.pipeline.between_steps_bytes(self.chain.accumulation)
-        return states.steady_bytes - freed + parked + self.chain.workspace_bytes
+        standing = self.chain.workspace_bytes + self.chain.weight_copies_bytes
+        return states.steady_bytes - freed + parked + standing
 
     @property
     def host_bytes(self) -> int:
@@ -85,11 +87,20 @@ def rank_lines(
     return tuple(
         RankLine(
             stages=tuple(stages),
-            chain=chains[stages[0]],
+            chain=with_host_activations(chains[stages[0]], choices[stages[0]]),
             line=timeline(chains[stages[0]], choices[stages[0]], whole=whole),
         )
         for stages in classes.values()
     )
+
+
+def with_host_activations(chain: Chain, choice: Sequence[int]) -> Chain:
+    """Add to a chain's states what its activations take of the host."""
+    size_bytes = on_host(chain, choice)
+    if not size_bytes:
+        return chain
+    host = replace(chain.states.host, activation_bytes=size_bytes)
+    return replace(chain, states=replace(chain.states, host=host))
 
 
 def fullest(lines: Sequence[RankLine]) -> RankLine:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from haversack.parallelism import Sharding
 from haversack.run import NumberType, Optimizer, OptimizerKernel, Precision, Training
 from haversack_server.memory.autocast import PRODUCT_BYTES
+from haversack_server.memory.fp8 import copy_permille
 from haversack_server.memory.optimizers.kinds import KINDS, Form, kernel_of
 
 
@@ -21,7 +22,8 @@ class Recipe:
     number of parameters (``optimizers.state``). ``compute`` is a number's size in forward and
     backward, ``reduce`` its size in the reduction of gradients. ``main_gradients``: gradients have
     a buffer from the start, into which backward adds. ``product`` is a number's size in matrix
-    products under autocast, 0 without it.
+    products under autocast, 0 without it. ``weight_copies_permille`` are bytes for 1,000 weights of
+    copies that matrix products in 8 bits take.
     """
 
     parameter: int
@@ -37,6 +39,7 @@ class Recipe:
     optimizer: Optimizer = Optimizer.ADAMW
     optimizer_kernel: OptimizerKernel = OptimizerKernel.FUSED
     product: int = 0
+    weight_copies_permille: int = 0
 
 
 _ZERO = "ZeRO paper (SC20), section 3.1"
@@ -97,6 +100,7 @@ def _make(training: Training, precision: Precision, optimizer: Optimizer) -> Rec
         main_gradients=precision is Precision.BF16_FP32_GRADIENT,
         optimizer=optimizer,
         optimizer_kernel=kernel_of(optimizer, training.optimizer_kernel),
+        weight_copies_permille=copy_permille(training),
         formula=f"{parameter} + {gradient} + {_state_formula(master, moments, optimizer)}",
         source=source,
     )

@@ -38,7 +38,7 @@ class _Maker:
             places = [
                 place
                 for place in range(chunk.start, chunk.stop)
-                if blocks[place].option_index(RECOMPUTE) is not None
+                if blocks[place].option_index(RECOMPUTE) is not None and not blocks[place].is_head
             ]
             for first in range(0, len(places), layers):
                 segment = places[first : first + layers]

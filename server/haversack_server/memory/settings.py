@@ -45,14 +45,17 @@ def settings_of(
     }
 
 
-def kind_of_run(
+def kinds_of_run(
     run: TrainingRun,
     architecture: Architecture,
     degrees: Degrees,
     profile: KernelProfile,
     compute_bytes: int,
-) -> str:
-    """Name the kind of a run: the first of its settings that is known to be hard, else plain."""
+) -> tuple[str, ...]:
+    """Name the kinds of a run, by its settings that are known to be hard; the first decides most.
+
+    A run without any is plain.
+    """
     default = Loss[profile.loss.upper()]
     splits = profile.tensor_parallel_splits_logits
     decoder = architecture.stack is Stack.DECODER and architecture.head is Head.CAUSAL
@@ -60,8 +63,13 @@ def kind_of_run(
         "frozen weights": run.training.finetuning is not None,
         "encoder": not decoder,
         "32-bit numbers": compute_bytes == WIDE and not is_autocast(run, degrees),
+        "products in 8 bits": bool(run.training.fp8),
+        "activations on the host": bool(run.training.offload_modules),
         "context parallel": degrees.cp > 1,
         "experts": bool(architecture.experts),
+        # Measured with experts only, which come first.
+        "latent attention": architecture.latent is not None,
+        "further tokens predicted": architecture.prediction_layers > 0,
         "autocast": is_autocast(run, degrees),
         "another loss": run.training.loss not in (Loss.UNSPECIFIED, default),
         "selective recomputation": run.training.recompute is Recompute.SELECTIVE,
@@ -71,4 +79,4 @@ def kind_of_run(
         "sharded parameters": degrees.shards_parameters,
         "replicas": degrees.dp_replicate > 1 and not profile.gradients_persist,
     }
-    return next((kind for kind, is_so in hard.items() if is_so), PLAIN)
+    return tuple(kind for kind, is_so in hard.items() if is_so) or (PLAIN,)

@@ -10,6 +10,7 @@ from haversack_server.memory.attention import AttentionKind
 from haversack_server.memory.blocks import Shape
 from haversack_server.memory.context_parallel import divided
 from haversack_server.memory.degrees import Degrees
+from haversack_server.memory.fp8 import fp8_of
 from haversack_server.memory.loss import CHUNKS
 
 BALANCED = 1000  # rows on an expert rank per 1,000 of the average
@@ -40,19 +41,13 @@ def shape_of(
             "activations depend on the tokens of a sequence; give seq, such as 4096",
             field="training.seq",
         )
-    eager = training.attention is Attention.EAGER
-    if eager and degrees.cp > 1:
-        raise InvalidRequestError(
-            f"separate operations of attention do not run under cp={degrees.cp}; use flash",
-            field="training.attention",
-        )
     shape = Shape(
         microbatch=training.microbatch or 1,
         seq=divided(training.seq, degrees.cp),
         target_seq=divided(training.target_seq, degrees.cp) if training.target_seq else 0,
         compute_bytes=compute_bytes,
         product_bytes=product_bytes,
-        attention=AttentionKind.EAGER if eager else AttentionKind.FLASH,
+        attention=_attention(training, degrees),
         tp=degrees.tp,
         sequence_parallel=degrees.sequence_parallel,
         loss=training.loss,
@@ -65,8 +60,21 @@ def shape_of(
         expert_load_permille=parallelism.expert_load_permille or BALANCED,
         expert_capacity_permille=parallelism.expert_capacity_permille or 0,
         recompute_modules=tuple(sorted(set(training.recompute_modules))),
+        fp8=fp8_of(training),
+        offload_modules=tuple(sorted(set(training.offload_modules))),
     )
     return shape, (*_assumptions(training), *_divisions(parallelism, degrees))
+
+
+def _attention(training: Training, degrees: Degrees) -> AttentionKind:
+    if training.attention is not Attention.EAGER:
+        return AttentionKind.FLASH
+    if degrees.cp > 1:
+        raise InvalidRequestError(
+            f"separate operations of attention do not run under cp={degrees.cp}; use flash",
+            field="training.attention",
+        )
+    return AttentionKind.EAGER
 
 
 def _divisions(parallelism: Parallelism, degrees: Degrees) -> list[str]:

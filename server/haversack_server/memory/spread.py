@@ -4,18 +4,21 @@ Package data, ``measured/spreads.json``, written by the benchmark of Estimate: f
 ends that held for each case when it was left out, with the cases and rows behind them; a kind of
 few cases takes in those of plain runs. A kind without rows has the ends of plain runs, or the
 profile's own margin if that is wider, and is called not calibrated; so is a run on several ranks
-of a kind that was measured on one only.
+of a kind that was measured on one only. A run may be of several kinds: where few cases stand behind
+the ends of the first, they are no nearer than those of the others.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
+from typing import NamedTuple
 
 from haversack_server.memory.kernel_profile import PACKAGE, KernelProfile, load
 
 PLAIN = "plain"
+ENOUGH = 3  # cases of its own, for the ends of a kind to stand alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,21 +59,51 @@ def spreads() -> Mapping[tuple[str, str], Spread]:
     return {(each.profile, each.kind): each for each in found}
 
 
+class _Ends(NamedTuple):
+    """Both ends in per mille of the expected bytes, and what they stand on."""
+
+    low: int
+    high: int
+    sentence: str
+
+
 @cache
-def calibrated(name: str, kind: str, ranks: int) -> tuple[KernelProfile, str]:
-    """Load a profile with the margins of a kind of run; and the sentence that says whence."""
-    profile = load(name)
+def calibrated(name: str, kinds: tuple[str, ...], ranks: int) -> tuple[KernelProfile, str]:
+    """Load a profile with the margins of a run, whose kinds are given with the one that decides
+    most first; and the sentence that says whence.
+    """
+    profile, kind = load(name), kinds[0]
     known = spreads().get((name, kind))
     if known is None:
-        return _not_calibrated(profile, f"of the kind {kind!r}", spreads().get((name, PLAIN)))
-    if not known.speaks_of(ranks):
-        return _not_calibrated(profile, f"of the kind {kind!r} on several ranks", known)
-    return _with_ends(profile, known.low_permille, known.high_permille), known.sentence
+        plain = spreads().get((name, PLAIN))
+        ends = _not_calibrated(profile, f"of the kind {kind!r}", plain)
+    elif not known.speaks_of(ranks):
+        ends = _not_calibrated(profile, f"of the kind {kind!r} on several ranks", known)
+    else:
+        ends = _Ends(known.low_permille, known.high_permille, known.sentence)
+        if known.own_cases >= ENOUGH:
+            return _with_ends(profile, ends)
+    return _with_ends(profile, _no_nearer(ends, profile, kinds[1:]))
 
 
-def _not_calibrated(
-    profile: KernelProfile, missing: str, nearest: Spread | None
-) -> tuple[KernelProfile, str]:
+def _no_nearer(ends: _Ends, profile: KernelProfile, kinds: Sequence[str]) -> _Ends:
+    """Widen ends to those of other kinds that a run is of, or the margin of one without rows."""
+    for kind in kinds:
+        known = spreads().get((profile.name, kind))
+        low, high = profile.margin_low_permille, profile.margin_high_permille
+        if known is not None:
+            low, high = known.low_permille, known.high_permille
+        low, high = max(ends.low, low), max(ends.high, high)
+        if (low, high) != (ends.low, ends.high):
+            whose = f"also of the kind {kind!r}" + (
+                "" if known else ", which has no measured rows of its own"
+            )
+            sentence = f"{ends.sentence}; {whose}, so - {low / 10:g} % and + {high / 10:g} %"
+            ends = _Ends(low, high, sentence)
+    return ends
+
+
+def _not_calibrated(profile: KernelProfile, missing: str, nearest: Spread | None) -> _Ends:
     """Take the wider of the profile's margin and the ends of the nearest runs that have some."""
     low, high = profile.margin_low_permille, profile.margin_high_permille
     if nearest is not None:
@@ -79,8 +112,9 @@ def _not_calibrated(
         f"low and high ends: expected - {low / 10:g} % and + {high / 10:g} %, a named margin that "
         f"is not calibrated: no measured rows {missing} under the profile {profile.name}"
     )
-    return _with_ends(profile, low, high), sentence
+    return _Ends(low, high, sentence)
 
 
-def _with_ends(profile: KernelProfile, low: int, high: int) -> KernelProfile:
-    return replace(profile, margin_low_permille=low, margin_high_permille=high)
+def _with_ends(profile: KernelProfile, ends: _Ends) -> tuple[KernelProfile, str]:
+    made = replace(profile, margin_low_permille=ends.low, margin_high_permille=ends.high)
+    return made, ends.sentence

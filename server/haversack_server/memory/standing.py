@@ -17,12 +17,15 @@ _FROM_HOPPER = re.compile(r"(g?h\d|g?b\d)\d+")
 PER_TOKEN = 2  # ids and labels; other rows of a batch are made and dropped by the model
 
 
-def workspace_bytes(profile: KernelProfile, device: Device) -> int:
-    """Give the workspaces of a device; those of the newest where none is named."""
+def workspace_bytes(profile: KernelProfile, device: Device, *, grouped: bool = False) -> int:
+    """Give the workspaces of a device; those of the newest where none is named.
+
+    ``grouped``: products of experts run as one, on several streams with a workspace each.
+    """
     entry = find(device.name) if device.name else None
     if entry is not None and not _FROM_HOPPER.match(entry.name):
-        return profile.workspace_bytes
-    return profile.workspace_hopper_bytes
+        return profile.workspace_bytes + grouped * profile.grouped_workspace_bytes
+    return profile.workspace_hopper_bytes + grouped * profile.grouped_workspace_hopper_bytes
 
 
 def batch_bytes(profile: KernelProfile, shape: Shape) -> int:

@@ -6,15 +6,23 @@ steady part of a step, not its peak. Knows nothing of activations or of time.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from haversack.parallelism import Sharding
 from haversack_server.memory.architecture import Parameter, Unit, UnitKind
 from haversack_server.memory.degrees import Degrees
+from haversack_server.memory.fp8 import is_multiplied
 from haversack_server.memory.offload import ALL, EMPTY, HostStates, Kept, Offload
 from haversack_server.memory.optimizers.state import moments_of
 from haversack_server.memory.optimizers.temporaries import largest_temporary_bytes, temporary_bytes
 from haversack_server.memory.optimizers.tensors import Shape, Updated
+from haversack_server.memory.parameter_split import (
+    Split,
+    count_on,
+    first_dimension_shard,
+    shape_on,
+    shard_evenly,
+    stored_bytes,
+)
 from haversack_server.memory.recipe import Recipe
 
 _DEEPSPEED = (Sharding.ZERO_1, Sharding.ZERO_2, Sharding.ZERO_3)
@@ -39,6 +47,7 @@ class UnitStates:
     ``shapes`` are theirs, whole; () if not known. ``of_layer``: neither embedding nor head.
     Frozen ones are in ``whole`` and ``shard``, and in neither of the others: they have no
     gradients. ``frozen_bytes`` are stored on the rank, of which ``frozen_shard_bytes`` if sharded.
+    ``multiplied`` are those of matrices whose products may run in 8 bits.
     """
 
     name: str
@@ -51,6 +60,7 @@ class UnitStates:
     frozen_shard: int = 0
     frozen_bytes: int = 0
     frozen_shard_bytes: int = 0
+    multiplied: int = 0
 
     @property
     def elements(self) -> int:
@@ -58,9 +68,21 @@ class UnitStates:
         return self.whole if self.unpadded is None else self.unpadded
 
     @property
+    def trained_shard(self) -> int:
+        """Elements of the rank's part that train: those of its sharded gradients."""
+        return self.shard - self.frozen_shard
+
+    @property
+    def trained_whole(self) -> int:
+        """Elements that train, padded as their reduction is where they are sharded."""
+        return (
+            self.whole if not self.frozen_shard else self.whole // self.shard * self.trained_shard
+        )
+
+    @property
     def largest(self) -> int:
-        """Elements of its largest parameter, whole."""
-        return max((whole for whole, _ in self.parameters), default=self.whole)
+        """Elements of its largest parameter that trains, whole."""
+        return max((whole for whole, _ in self.parameters), default=self.elements)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,12 +124,8 @@ def joined(first: UnitStates, second: UnitStates) -> UnitStates:
         frozen_shard=first.frozen_shard + second.frozen_shard,
         frozen_bytes=first.frozen_bytes + second.frozen_bytes,
         frozen_shard_bytes=first.frozen_shard_bytes + second.frozen_shard_bytes,
+        multiplied=first.multiplied + second.multiplied,
     )
-
-
-def shard_evenly(elements: int, ranks: int) -> int:
-    """Give the size of one shard of a flat buffer, padded so that all are equal."""
-    return -(-elements // ranks)
 
 
 def architecture_units(units: Sequence[Unit], degrees: Degrees) -> tuple[UnitStates, ...]:
@@ -136,6 +154,7 @@ def architecture_units(units: Sequence[Unit], degrees: Degrees) -> tuple[UnitSta
                 frozen_shard=one.frozen_shard,
                 frozen_bytes=one.frozen_bytes,
                 frozen_shard_bytes=one.frozen_shard_bytes,
+                multiplied=one.multiplied,
             )
         )
     return tuple(made)
@@ -146,27 +165,19 @@ def _count(parameters: Sequence[Parameter], degrees: Degrees) -> UnitStates:
     dense = [parameter for parameter in parameters if not parameter.expert]
     experts = [parameter for parameter in parameters if parameter.expert]
     ranks = degrees.expert_shard_ranks
-    made = _counted(dense, degrees, _Split(tp=degrees.tp, ep=1, ranks=degrees.shard_ranks))
+    made = _counted(dense, degrees, Split(tp=degrees.tp, ep=1, ranks=degrees.shard_ranks))
     if not experts:
         return made
-    split = _Split(tp=degrees.expert_tp, ep=degrees.ep, ranks=ranks)
+    split = Split(tp=degrees.expert_tp, ep=degrees.ep, ranks=ranks)
     return joined(made, _counted(experts, degrees, split))
 
 
-class _Split(NamedTuple):
-    """How parameters of one kind are divided: by tensor and expert parallelism, then in shards."""
-
-    tp: int
-    ep: int
-    ranks: int
-
-
-def _counted(parameters: Sequence[Parameter], degrees: Degrees, split: _Split) -> UnitStates:
+def _counted(parameters: Sequence[Parameter], degrees: Degrees, split: Split) -> UnitStates:
     """Count the elements of parameters on one rank: as they are computed with, and its shard."""
     by_rows = degrees.sharding is Sharding.FSDP2
-    counts = [_count_on(parameter, split) for parameter in parameters]
+    counts = [count_on(parameter, split) for parameter in parameters]
     shards = [
-        _first_dimension_shard(parameter, split) if by_rows else shard_evenly(count, split.ranks)
+        first_dimension_shard(parameter, split) if by_rows else shard_evenly(count, split.ranks)
         for parameter, count in zip(parameters, counts, strict=True)
     ]
     shard = sum(shards) if by_rows else shard_evenly(sum(counts), split.ranks)
@@ -179,41 +190,12 @@ def _counted(parameters: Sequence[Parameter], degrees: Degrees, split: _Split) -
         shard=shard,
         unpadded=sum(count for _, count, _ in training),
         parameters=tuple((count, part) for _, count, part in training),
-        shapes=tuple(_shape_on(parameter, split) for parameter, _, _ in training),
+        shapes=tuple(shape_on(parameter, split) for parameter, _, _ in training),
         frozen_shard=sum(part for _, _, part in frozen),
-        frozen_bytes=sum(_stored(parameter, count) for parameter, count, _ in frozen),
-        frozen_shard_bytes=sum(_stored(parameter, part) for parameter, _, part in frozen),
+        frozen_bytes=sum(stored_bytes(parameter, count) for parameter, count, _ in frozen),
+        frozen_shard_bytes=sum(stored_bytes(parameter, part) for parameter, _, part in frozen),
+        multiplied=sum(count for each, count, _ in training if is_multiplied(each)),
     )
-
-
-def _stored(parameter: Parameter, elements: int) -> int:
-    """Bytes of some elements of a frozen parameter, rounded up."""
-    return -(-(parameter.frozen_bytes or 0) * elements // parameter.count)
-
-
-def _count_on(parameter: Parameter, split: _Split) -> int:
-    """Count one parameter's elements; an expert weight's first dimension is that of experts."""
-    count = parameter.count_on(split.tp)
-    if not parameter.expert:
-        return count
-    return count // parameter.shape[0] * -(-parameter.shape[0] // split.ep)
-
-
-def _shape_on(parameter: Parameter, split: _Split) -> Shape:
-    """Give one parameter's shape on the rank, before it is sharded."""
-    shape, axis = list(parameter.shape), parameter.tensor_parallel_axis
-    if parameter.expert:
-        shape[0] = -(-shape[0] // split.ep)
-    if axis is not None:
-        shape[axis] = -(-shape[axis] // split.tp)
-    return tuple(shape)
-
-
-def _first_dimension_shard(parameter: Parameter, split: _Split) -> int:
-    rows = -(-parameter.shape[0] // split.ep)
-    local_rows = -(-rows // split.tp) if parameter.tensor_parallel_axis == 0 else rows
-    row = _count_on(parameter, split) // local_rows
-    return shard_evenly(local_rows, split.ranks) * row
 
 
 def rank_states(

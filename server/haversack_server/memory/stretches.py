@@ -69,6 +69,7 @@ class _Skeleton:
         units = tuple(
             (
                 *(block.unit.whole, block.unit.shard, block.unit.unpadded, block.unit.parameters),
+                block.unit.frozen_shard,
                 *(block.is_head, block.root, block.joins_unit_before),
                 *(block.tied_elements, block.again_elements),
             )

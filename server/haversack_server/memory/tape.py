@@ -65,7 +65,8 @@ class Tape:
 
     The input's own bytes belong to the block before; its gradient is made here and counts.
     ``outer`` storages belong to earlier blocks as well, and later blocks have begun their
-    gradients. ``cached`` ones are kept by autocast until the forward of all blocks ends.
+    gradients. ``cached`` ones are kept by autocast until the forward of all blocks ends;
+    ``attributes`` are kept by functions of the graph itself, as long as something names the graph.
     """
 
     name: str
@@ -75,6 +76,7 @@ class Tape:
     operations: tuple[Operation, ...]
     outer: tuple[str, ...] = ()
     cached: tuple[str, ...] = ()
+    attributes: tuple[str, ...] = ()
 
     def size_of(self, names: Iterable[str]) -> int:
         """Sum the bytes of distinct storages; the input counts 0."""
@@ -93,7 +95,8 @@ class OptionRow:
     them; ``backward_end_bytes`` are live when the last of all gradients is made. ``keeps_input``
     says whether the block's input is needed after its forward, ``output_only_bytes`` are those of
     the output where only the next block can need them; ``cached_bytes`` are no part of what is
-    retained, and live to the end of the whole forward.
+    retained, and live to the end of the whole forward; ``graph_bytes`` are part of what is
+    retained, and stay as long as something names the graph; ``host_bytes`` wait on the host.
     ``flops`` and ``moved_bytes`` are those of the recomputation, ``work`` the same per operation.
     """
 
@@ -109,6 +112,8 @@ class OptionRow:
     keeps_input: bool = True
     output_only_bytes: int = 0
     cached_bytes: int = 0
+    host_bytes: int = 0
+    graph_bytes: int = 0
 
 
 def measure(tape: Tape, *, save: bool, recompute_scope: str = "") -> OptionRow:
@@ -140,6 +145,7 @@ def measure_regions(tape: Tape, parts: Sequence[Region], *, name: str) -> Option
         keeps_input=tape.input in saved,
         output_only_bytes=0 if tape.output in saved else tape.size_of({tape.output}),
         cached_bytes=tape.size_of(set(tape.cached) - saved),
+        graph_bytes=tape.size_of(saved.intersection(tape.attributes)),
     )
 
 
@@ -148,7 +154,8 @@ def saved_storages(tape: Tape) -> frozenset[str]:
     return regions.kept(tape.operations, ())
 
 
-def _last_uses(operations: tuple[Operation, ...]) -> dict[str, int]:
+def last_uses(operations: Sequence[Operation]) -> dict[str, int]:
+    """Say at which operation each storage is named for the last time, other than by a save."""
     last: dict[str, int] = {}
     for index, op in enumerate(operations):
         for names in (op.writes, op.reads, op.holds):
@@ -163,7 +170,7 @@ def _forward(
     """Return the highest live bytes of a forward run that starts with ``live`` bytes."""
     dying: list[int] = [0] * len(operations)
     written = {name for op in operations for name in op.writes}
-    for name, index in _last_uses(operations).items():
+    for name, index in last_uses(operations).items():
         if name not in kept and name in written:
             dying[index] += tape.storages[name].size_bytes
     peak = live

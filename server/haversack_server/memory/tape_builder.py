@@ -4,12 +4,13 @@ Knows how a matrix product, a view and an elementwise kernel behave under autogr
 norms, attention or families; ``tape_storages`` keeps the storages and their bytes.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
 from haversack_server.memory.adapters import adapted
 from haversack_server.memory.autocast import Autocast
+from haversack_server.memory.fp8 import Fp8, fp8_product
 from haversack_server.memory.tape import Operation, Tape
 from haversack_server.memory.tape_storages import Storages
 from haversack_server.memory.tuning import Tuning
@@ -19,7 +20,8 @@ class TapeBuilder(Storages):
     """Collects operations in forward order; methods return the name of the storage they write.
 
     ``itemsize`` is the bytes of one element in the compute dtype, under autocast of one in the
-    residual stream; ``tuning`` says which weights are frozen, None that none are.
+    residual stream; ``tuning`` says which weights are frozen, None that none are; ``fp8`` how
+    products run in 8 bits, None that they do not.
     """
 
     def __init__(
@@ -29,15 +31,18 @@ class TapeBuilder(Storages):
         input_bytes: int,
         tuning: Tuning | None = None,
         autocast: Autocast | None = None,
+        fp8: Fp8 | None = None,
     ) -> None:
         super().__init__(itemsize, autocast)
         self.name = name
         self.product_bytes = autocast.product_bytes if autocast else itemsize
         self.scope = ""
         self.tuning = tuning
+        self.fp8 = fp8
         self.trains = tuning is None or tuning.norms_train  # the weights of norms
         self._operations: list[Operation] = []
         self._weights: list[str] = []  # copies of weights in autocast's cache
+        self._attributes: list[str] = []  # inputs that products keep beside what autograd saves
         self.input = self.storage("input", input_bytes)
 
     def widened(self, name: str) -> str:
@@ -164,24 +169,38 @@ class TapeBuilder(Storages):
         return views
 
     def linear(
-        self, name: str, source: str, rows: int, inputs: int, outputs: int, *, saved: str = ""
+        self,
+        name: str,
+        source: str,
+        rows: int,
+        inputs: int,
+        outputs: int,
+        *,
+        saved: str = "",
+        parts: Mapping[str, int] | None = None,
     ) -> str:
         """Append ``rows x inputs`` times ``inputs x outputs``; the input is saved, or ``saved``.
 
-        A frozen weight saves no input. A quantized one is made whole for the product, each way, and
-        its kernel names its input to the end (bitsandbytes, autograd/_functions.py, MatMul4Bit).
+        A frozen weight saves no input. A quantized one is made whole for the product, each way; its
+        kernel may keep the input in an attribute. ``parts`` are the outputs of products that a
+        framework joins in this one, which have adapters of their own.
         """
         if self.autocast:
             return self._cast_linear(name, source, rows, (inputs, outputs))
+        if self.fp8 and self.fp8.runs(name):
+            return fp8_product(self, name, source, rows, (inputs, outputs), saved)
         tuning, itemsize = self.tuning, self.itemsize
         result = self.storage(name, rows * outputs * itemsize)
         trains = tuning is None or tuning.trains(name)
         whole = tuning.dequantized_bytes(name, inputs * outputs, itemsize) if tuning else 0
+        keeps = tuning is not None and tuning.keeps_input(name)
+        if keeps:
+            self._attributes.append(self._base(saved or source))
         self.add(
             name,
             [source],
             [result],
-            [saved or source] if trains or whole else [],
+            [saved or source] if trains or keeps else [],
             # What stands in for the input is made into it again.
             backward_scratch_bytes=(self.size(source) if saved and trains else 0) + whole,
             forward_scratch_bytes=whole,
@@ -190,7 +209,7 @@ class TapeBuilder(Storages):
         )
         if tuning is None or not tuning.adapts(name):
             return result
-        return adapted(self, tuning, source, result, rows, (inputs, outputs))
+        return adapted(self, tuning, source, result, rows, (inputs, outputs), parts or {})
 
     def _cast_linear(self, name: str, source: str, rows: int, sizes: tuple[int, int]) -> str:
         """Append a product of copies; the weight's gradient is made in the copy's type first."""
@@ -236,4 +255,5 @@ class TapeBuilder(Storages):
             operations=tuple(self._operations),
             outer=tuple(self._outer),
             cached=tuple(self._weights),
+            attributes=tuple(self._attributes),
         )

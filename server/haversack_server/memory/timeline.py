@@ -20,12 +20,22 @@ from haversack_server.memory.laying import Laid, Layer, TimelineMoment
 from haversack_server.memory.moments import Column, Place
 from haversack_server.memory.occasions import occasions
 from haversack_server.memory.optimizers.kinds import KINDS
-from haversack_server.memory.pipeline import Pass, passes
+from haversack_server.memory.pipeline import Pass, open_passes, passes
 from haversack_server.memory.schedule.choose import Schedule
 from haversack_server.memory.schedule.span import Span
 from haversack_server.memory.stretches import stretches_of
 
-__all__ = ["Bases", "Column", "Place", "Timeline", "TimelineMoment", "bases", "timeline"]
+__all__ = [
+    "Bases",
+    "Column",
+    "PassBases",
+    "Place",
+    "Timeline",
+    "TimelineMoment",
+    "bases",
+    "bases_in_flight",
+    "timeline",
+]
 
 
 @dataclass(frozen=True)
@@ -66,6 +76,18 @@ class Bases:
     fixed: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassBases:
+    """What options need in one pass of the blocks from ``start`` on, by block and option.
+
+    ``others``: microbatches in flight beside it, by chunk; what these retain is not in it.
+    """
+
+    start: int
+    others: tuple[int, ...]
+    needs: tuple[tuple[int, ...], ...]
+
+
 def timeline(chain: Chain, choice: Sequence[int], *, whole: bool = True) -> Timeline:
     """Lay the chosen option of each block onto the moments of two steps.
 
@@ -91,9 +113,7 @@ def bases(chain: Chain) -> Bases:
     """Find what every option needs at the moments of its block."""
     known = stretches_of(chain)
     schedule = known.schedule
-    init = _standing(chain, schedule, 0)
-    alone = [_optimizer_step(chain, schedule, 2), *_occasions(chain, schedule)]
-    fixed = max(sum(init), *(moment.allocated_bytes for moment in alone))
+    fixed = _fixed(chain, schedule)
     needs = {
         forward: [[0] * len(block.options) for block in chain.blocks] for forward in (True, False)
     }
@@ -110,6 +130,34 @@ def bases(chain: Chain) -> Bases:
     return Bases(forward=forward, backward=backward, fixed=fixed)
 
 
+def bases_in_flight(chain: Chain) -> tuple[tuple[PassBases, ...], int]:
+    """Find what options need at the moments of every pass, and the highest moment without blocks.
+
+    What is retained comes on top: by the blocks before, and by each microbatch in flight.
+    """
+    known = stretches_of(chain)
+    schedule, layer, found = known.schedule, Layer(chain, known), []
+    gradients = _gradients_from(chain)
+    for others, made in open_passes(chain.pipeline, gradients, chain.accumulation, step=2):
+        each = _laid(chain, schedule, made, 2)
+        standing, needs = sum(each.standing), dict[int, list[int]]()
+        for stretch in layer.stretches(each):
+            block, base = chain.blocks[stretch.block], stretch.total_bytes + standing
+            column = needs.setdefault(stretch.block, [0] * len(block.options))
+            for index, option in enumerate(block.options):
+                column[index] = max(column[index], base + sum(layer.added(stretch, block, option)))
+        rows = tuple(tuple(needs[place]) for place in range(made.start, made.stop))
+        found.append(PassBases(start=made.start, others=others, needs=rows))
+    return tuple(found), _fixed(chain, schedule)
+
+
+def _fixed(chain: Chain, schedule: Schedule) -> int:
+    """The highest moment that no choice of options moves."""
+    alone = [_optimizer_step(chain, schedule, 2), *_occasions(chain, schedule)]
+    init = sum(_standing(chain, schedule, 0))
+    return max(init, *(moment.allocated_bytes for moment in alone))
+
+
 def _passes(chain: Chain, schedule: Schedule, retained: Sequence[int], step: int) -> Iterator[Laid]:
     """The highest forward and backward of each kind: of a first microbatch, which finds no
     gradients, and of a later one, for each chunk of layers.
@@ -118,18 +166,26 @@ def _passes(chain: Chain, schedule: Schedule, retained: Sequence[int], step: int
     """
     gradients = _gradients_from(chain)
     for made in passes(chain.pipeline, retained, gradients, chain.accumulation, step=step):
-        columns = _standing(chain, schedule, step)
-        # An optimizer in the backward makes its temporaries there.
-        in_backward = chain.schedule.updates_in_backward and not made.forward
-        columns[Column.TEMPORARIES] = chain.states.temporary_bytes if in_backward else 0
-        columns[Column.WORKSPACES] = chain.workspace_bytes
-        columns[Column.BATCH] = chain.batch_bytes
-        columns[Column.IN_FLIGHT] = made.in_flight_bytes
-        columns[Column.STAGE] = made.stage_bytes
-        columns[Column.GATHERED] += _gathered_elsewhere(chain, made)
-        columns[Column.HELD] = _held_by_caller(chain) if _is_held(chain, made) else 0
-        name = f"step {step} {made.name}".rstrip()
-        yield Laid(name, made.forward, _span(chain, made), tuple(columns))
+        yield _laid(chain, schedule, made, step)
+
+
+def _laid(chain: Chain, schedule: Schedule, made: Pass, step: int) -> Laid:
+    """Put a pass between what stands beside it."""
+    columns = _standing(chain, schedule, step)
+    # An optimizer in the backward makes its temporaries there.
+    in_backward = chain.schedule.updates_in_backward and not made.forward
+    columns[Column.TEMPORARIES] = chain.states.temporary_bytes if in_backward else 0
+    columns[Column.WORKSPACES] = chain.workspace_bytes
+    columns[Column.WEIGHT_COPIES] = chain.weight_copies_bytes
+    columns[Column.ON_THE_WAY] = chain.on_the_way_bytes
+    columns[Column.BATCH] = chain.batch_bytes
+    columns[Column.IN_FLIGHT] = made.in_flight_bytes
+    columns[Column.STAGE] = made.stage_bytes
+    columns[Column.GATHERED] += _gathered_elsewhere(chain, made)
+    columns[Column.HELD] = _held_by_caller(chain) if _is_held(chain, made) else 0
+    columns[Column.GRAPH] = _graph_before(chain, made, step)
+    name = f"step {step} {made.name}".rstrip()
+    return Laid(name, made.forward, _span(chain, made), tuple(columns))
 
 
 def _is_held(chain: Chain, made: Pass) -> bool:
@@ -139,6 +195,15 @@ def _is_held(chain: Chain, made: Pass) -> bool:
     """
     later = made.gradients_from <= made.start and chain.pipeline.stages == 1
     return not made.forward or later
+
+
+def _graph_before(chain: Chain, made: Pass, step: int) -> int:
+    """What the graph of the microbatch before keeps, in the forward that takes its name away.
+
+    That of a backward's own microbatch is among what the blocks retain.
+    """
+    is_first = step == 1 and made.gradients_from > made.start
+    return 0 if is_first or not made.forward else chain.named_graph_bytes
 
 
 def _gathered_elsewhere(chain: Chain, made: Pass) -> int:
@@ -170,7 +235,9 @@ def _gradients_from(chain: Chain) -> list[int]:
     """Bytes of the gradients of each block and of those after it; the last entry is 0."""
     sharded = chain.degrees.shards_gradients
     each = chain.recipe.gradient if chain.keeps_gradients else 0
-    elements = [block.unit.shard if sharded else block.made_elements for block in chain.blocks]
+    elements = [
+        block.unit.trained_shard if sharded else block.made_elements for block in chain.blocks
+    ]
     return [size * each for size in reversed(list(accumulate(reversed(elements), initial=0)))]
 
 
@@ -197,7 +264,9 @@ def _optimizer_step(chain: Chain, schedule: Schedule, step: int) -> TimelineMome
     columns[Column.MOMENTS] = chain.states.moment_bytes
     columns[Column.TEMPORARIES] = chain.states.temporary_bytes
     columns[Column.WORKSPACES] = chain.workspace_bytes
+    columns[Column.WEIGHT_COPIES] = chain.weight_copies_bytes
     columns[Column.HELD] = _held_by_caller(chain)
+    columns[Column.GRAPH] = chain.named_graph_bytes
     columns[Column.STAGE] = chain.pipeline.between_steps_bytes(chain.accumulation)
     return _moment(f"step {step} optimizer", "optimizer step", Place.OPTIMIZER, -1, columns)
 

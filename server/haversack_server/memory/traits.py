@@ -159,8 +159,8 @@ class Routing:
     """How a layer of experts chooses, and what runs beside the chosen.
 
     ``shared_ffn`` is the feed-forward size of the expert that every token visits, 0 for none;
-    ``groups`` divide the experts of a FLOAT router, 0 for none. ``grouped`` says that rows are
-    sorted by expert for one grouped product.
+    ``groups`` divide the experts of a FLOAT router, 0 for none. ``grouped`` asks a framework that
+    has both for one grouped product in place of one product after another.
     """
 
     router: Router = Router.SOFTMAX
@@ -171,6 +171,7 @@ class Routing:
     shared_gate: bool = False
     groups: int = 0
     chosen_groups: int = 0
+    grouped: bool = False
 
 
 PLAIN_ROUTING = Routing()  # of every model with experts that says nothing else

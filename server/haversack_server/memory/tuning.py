@@ -2,8 +2,9 @@
 
 An adapted product keeps what its adapter needs: its input, for the first small product, and that
 product's result, for the second; the frozen weight keeps nothing. A quantized weight is made into
-the compute dtype for every product, forward and backward. Roles are ours for the products of a
-layer ("query", "gate", ...); what transformers calls them is known in ``weights``.
+the compute dtype for every product, forward and backward, and its kernel may keep the input in an
+attribute of its context, which autograd does not free with the backward. Roles are ours for the
+products of a layer ("query", "gate", ...); what transformers calls them is known in ``weights``.
 
 Sources: PEFT, src/peft/tuners/lora/layer.py (read as documented: result + B(A(dropout(x))) *
 scaling); QLoRA, arXiv 2305.14314, section 3: 4 bits and one constant in fp32 for 64 weights, or one
@@ -45,6 +46,8 @@ class Tuning:
     ``rank`` is 0 without adapters. ``adapter_bytes`` is the width of a number in an adapter and in
     what it computes. ``head_quantized``: the head's weight is stored as the layers' products are.
     ``embedding_trains``, ``head_trains`` and ``norms_train`` name parts that train as a whole.
+    Products of weights in 4 bits keep their input if ``keeps_inputs``; each weight is made whole in
+    so many ``dequantized_copies`` at once.
     """
 
     targets: frozenset[str] = frozenset()
@@ -56,6 +59,8 @@ class Tuning:
     embedding_trains: bool = False
     head_trains: bool = False
     norms_train: bool = False
+    keeps_inputs: bool = False
+    dequantized_copies: int = 1
 
     def adapts(self, product: str) -> bool:
         """Whether the product of that name on a tape has an adapter."""
@@ -67,8 +72,17 @@ class Tuning:
 
     def dequantized_bytes(self, product: str, elements: int, itemsize: int) -> int:
         """Bytes of the weight in the compute dtype that a product makes of a quantized one."""
+        if not self._quantizes(product):
+            return 0
+        return elements * itemsize * self.dequantized_copies
+
+    def keeps_input(self, product: str) -> bool:
+        """Whether a quantized product names its input until the graph is dropped."""
+        return self._quantizes(product) and (self.keeps_inputs or self.stored is Stored.INT8)
+
+    def _quantizes(self, product: str) -> bool:
         whole = product == "logits" and not self.head_quantized
-        return 0 if self.stored is Stored.COMPUTE or whole else elements * itemsize
+        return self.stored is not Stored.COMPUTE and not whole
 
 
 def stored_bytes(stored: Stored, shape: tuple[int, ...], compute_bytes: int) -> int:

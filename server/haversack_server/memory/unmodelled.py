@@ -13,8 +13,11 @@ from haversack_server.memory.autocast_limits import (
     unmodelled_under_autocast,
 )
 from haversack_server.memory.degrees import Degrees
-from haversack_server.memory.finetuned import unmodelled_finetuning
+from haversack_server.memory.finetuned import keeps_inputs, unmodelled_finetuning
+from haversack_server.memory.fp8 import unmodelled_fp8
 from haversack_server.memory.inputs.model import read_model
+from haversack_server.memory.kernel_profile import DEFAULT, KernelProfile, load
+from haversack_server.memory.moved_activations import unmodelled_moves
 from haversack_server.memory.optimizers.unmodelled import unmodelled_optimizer
 from haversack_server.memory.traits import Router
 
@@ -35,6 +38,8 @@ def unmodelled(run: TrainingRun, degrees: Degrees) -> tuple[str, ...]:
         **_settings(run, degrees),
         **unmodelled_optimizer(run, degrees),
         **unmodelled_under_autocast(run, degrees),
+        **unmodelled_fp8(run),
+        **unmodelled_moves(run),
         **_of_model(run, degrees),
     }
     return (*axes, *_named(settings, "not modelled yet"))
@@ -47,9 +52,10 @@ def unplanned(run: TrainingRun, degrees: Degrees) -> tuple[str, ...]:
     """
     parallelism = run.parallelism
     in_use = {
-        f"pp={degrees.pp}": degrees.pp > 1,
         "autocast": is_autocast(run, degrees),
+        "offload_modules": bool(run.training.offload_modules),
         "attention=unknown": run.training.attention is Attention.UNKNOWN,
+        "quantized weights under this kernel profile": keeps_inputs(run.training, _profile(run)),
         f"ep={degrees.ep} without expert_load_permille": degrees.ep > 1
         and not (parallelism.expert_load_permille or parallelism.expert_capacity_permille),
     }
@@ -80,13 +86,17 @@ def _of_model(run: TrainingRun, degrees: Degrees) -> Mapping[str, bool]:
     two_stacks = model.encoder_layers > 0
     return {
         **(unmodelled_family(model) if autocast else {}),
-        **unmodelled_finetuning(run.training, model, degrees),
+        **unmodelled_finetuning(run.training, model, degrees, _profile(run)),
         f"pp={degrees.pp} of an encoder and a decoder": two_stacks and degrees.pp > 1,
         f"cp={degrees.cp} of an encoder and a decoder": two_stacks and degrees.cp > 1,
         f"cp={degrees.cp} of attention with linear biases": model.alibi and degrees.cp > 1,
         f"ep={degrees.ep} of experts that all run on every token": degrees.ep > 1
         and model.routing.router is Router.DENSE,
     }
+
+
+def _profile(run: TrainingRun) -> KernelProfile:
+    return load(run.kernel_profile or DEFAULT)
 
 
 def _named(in_use: Mapping[str, bool], why: str) -> tuple[str, ...]:

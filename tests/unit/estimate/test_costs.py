@@ -185,6 +185,24 @@ def test_changes_that_fit_fit_and_the_cheapest_comes_first() -> None:
     assert halved.change == "microbatch 4, accumulation 2"
 
 
+def test_what_keeps_to_the_devices_comes_before_what_is_faster_on_more() -> None:
+    run = EstimateRequest(
+        documents=(SMALL,),
+        training=Training(microbatch=4, seq=512),
+        parallelism=Parallelism(world_size=2, sharding=Sharding.ZERO_2),
+        questions=(EstimateQuestion.CHEAPEST_CHANGE,),
+    )
+    peak = estimate(run).peak
+    assert peak is not None
+    tight = Device(memory_bytes=peak.device.high_bytes - 1)
+    found = estimate(replace(run, device=tight)).fitting_changes
+    here = [each.extra_ns for each in found if not each.extra_gpus]
+    spread = [each.extra_ns for each in found if each.extra_gpus]
+    assert min(spread) < max(here)  # or the order of the two keys would not show
+    assert [each.extra_ns for each in found] == here + spread
+    assert here == sorted(here)
+
+
 def test_a_run_that_fits_needs_no_change() -> None:
     found = fitting(2**60, Training(microbatch=8, seq=512))
     assert found.verdict is EstimateVerdict.FITS

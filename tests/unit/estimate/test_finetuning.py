@@ -8,7 +8,7 @@ import pytest
 from haversack import Estimate, EstimateRequest, EstimateVerdict, InvalidRequestError
 from haversack.finetuning import Finetuning, StoredWeights
 from haversack.parallelism import Parallelism, Sharding
-from haversack.run import Device, Document, DocumentFormat, Precision, Training
+from haversack.run import Device, Document, DocumentFormat, Precision, Recompute, Training
 from haversack_server.estimate.answer import estimate
 
 LLAMA: dict[str, Any] = {
@@ -24,7 +24,9 @@ RANK = 8
 PARAMETERS = 2 * 1000 * 512 + 4 * (4 * 512 * 512 + 3 * 512 * 1408 + 2 * 512) + 512
 
 
-def answer(finetuning: Finetuning | None, sharding: Sharding, **training: Any) -> Estimate:
+def answer(
+    finetuning: Finetuning | None, sharding: Sharding, profile: str = "", **training: Any
+) -> Estimate:
     text = json.dumps(LLAMA)
     return estimate(
         EstimateRequest(
@@ -32,12 +34,22 @@ def answer(finetuning: Finetuning | None, sharding: Sharding, **training: Any) -
             training=Training(microbatch=1, seq=64, finetuning=finetuning, **training),
             parallelism=Parallelism(world_size=4 if sharding else None, sharding=sharding),
             device=Device(memory_bytes=2**36),
+            kernel_profile=profile,
         )
     )
 
 
-def alone(finetuning: Finetuning | None, **training: Any) -> Estimate:
-    return answer(finetuning, Sharding.UNSPECIFIED, **training)
+def alone(finetuning: Finetuning | None, profile: str = "", **training: Any) -> Estimate:
+    return answer(finetuning, Sharding.UNSPECIFIED, profile, **training)
+
+
+def phases(result: Estimate) -> dict[str, int]:
+    return {phase.name: phase.peak_bytes for phase in result.phases}
+
+
+def term(result: Estimate, name: str) -> int:
+    """The largest bytes of a term; 0 where there is none."""
+    return next((row.largest_bytes for row in result.terms if row.name == name), 0)
 
 
 def test_frozen_weights_have_neither_gradients_nor_optimizer_state() -> None:
@@ -101,3 +113,39 @@ def test_targets_that_are_none_of_ours_are_refused_with_those_that_are() -> None
 def test_a_run_in_which_nothing_trains_is_refused() -> None:
     with pytest.raises(InvalidRequestError, match="nothing would train"):
         Finetuning()
+
+
+@pytest.mark.parametrize("sharding", [Sharding.UNSPECIFIED, Sharding.FSDP2])
+def test_gradients_are_those_of_the_adapters_under_accumulation_and_in_shards(
+    sharding: Sharding,
+) -> None:
+    result = answer(Finetuning(rank=RANK), sharding, accumulation=2)
+    trained = 4 * 2 * RANK * (512 + 512)
+    # Those that stand, and new ones of one layer.
+    assert term(result, "gradients") <= 2 * trained + 2 * trained // 4
+    assert term(result, "reduce buffers") <= 2 * 2 * trained
+
+
+def test_inputs_of_quantized_products_stay_until_the_next_loss_where_a_loop_names_the_graph() -> (
+    None
+):
+    quantized = Finetuning(rank=RANK, frozen_weights=StoredWeights.NF4)
+    result = alone(quantized, "litgpt", accumulation=2)
+    found = phases(result)
+    tokens = 64 * 2
+    # Of each layer: two norms, the result of attention, and the active part of the feed-forward.
+    kept = 4 * tokens * (3 * 512 + 1408)
+    assert term(result, "inputs kept by the graph before") == kept
+    adapters = 2 * 4 * 2 * RANK * (512 + 512)
+    logits_before = term(result, "logits held by the caller")
+    first, later = (found[f"step 1 {name} microbatch loss"] for name in ("first", "later"))
+    assert later - first == kept + adapters + logits_before
+    assert term(alone(quantized, accumulation=2), "inputs kept by the graph before") == 0
+
+
+def test_no_checkpoint_drops_what_a_quantized_product_keeps_in_an_attribute() -> None:
+    quantized = Finetuning(rank=RANK, frozen_weights=StoredWeights.NF4)
+    result = alone(quantized, "litgpt", recompute=Recompute.FULL)
+    assert result.verdict is EstimateVerdict.UNKNOWN
+    assert any("under litgpt" in sentence for sentence in result.not_modelled)
+    assert alone(quantized, recompute=Recompute.FULL).peak is not None

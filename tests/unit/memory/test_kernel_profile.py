@@ -18,10 +18,13 @@ def test_the_profiles_are_these() -> None:
         "deepspeed",
         "hf-cpu",
         "hf-eager",
+        "litgpt",
         "megatron-local",
         "megatron-te",
         "paper-2205.05198",
         "torchtitan-eager",
+        "torchtune-compile",
+        "torchtune-eager",
     )
 
 

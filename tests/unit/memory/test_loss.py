@@ -33,7 +33,7 @@ def row(loss: Loss, **shape: int | bool) -> OptionRow:
         (Loss.FP32, 10, 4, 12),
         (Loss.FP32_IN_PLACE, 6, 4, 6),
         (Loss.IN_PLACE, 2, 2, 2),
-        (Loss.CHUNKED, 6.5, 4, 7),
+        (Loss.CHUNKED, 6.5, 4, 5.25),
     ],
 )
 def test_bytes_per_logit(loss: Loss, forward: float, kept: float, backward: float) -> None:

@@ -9,6 +9,7 @@ from haversack.parallelism import ContextParallel, Sharding
 from haversack.run import (
     Attention,
     Loss,
+    OffloadModule,
     Optimizer,
     Precision,
     Recompute,
@@ -16,6 +17,7 @@ from haversack.run import (
     RecomputeModule,
 )
 from haversack_server.memory.inputs.launcher import with_launcher
+from haversack_server.memory.inputs.megatron_fp8 import read_fp8
 from haversack_server.memory.inputs.megatron_model import megatron_architecture
 from haversack_server.memory.inputs.megatron_pipeline import read_pipeline
 from haversack_server.memory.inputs.megatron_quiet import QUIET
@@ -47,6 +49,15 @@ _MODULES = {
     "moe": RecomputeModule.MOE,
     "mla_up_proj": RecomputeModule.LATENT_EXPANSION,
 }
+_MOVED = {
+    "attn_norm": OffloadModule.ATTENTION_NORM,
+    "qkv_linear": OffloadModule.QUERY_KEY_VALUE,
+    "core_attn": OffloadModule.CORE_ATTENTION,
+    "attn_proj": OffloadModule.ATTENTION_OUTPUT,
+    "mlp_norm": OffloadModule.FEED_FORWARD_NORM,
+    "expert_fc1": OffloadModule.EXPERT_INPUT,
+    "moe_act": OffloadModule.EXPERT_ACTIVATION,
+}
 _METHODS = {"uniform": RecomputeMethod.UNIFORM, "block": RecomputeMethod.BLOCK}
 _LOSSES = {"native": Loss.FP32, "te": Loss.IN_PLACE}
 _STRATEGIES = {
@@ -74,16 +85,16 @@ _MEANT = {
     "num-distributed-optimizer-instances": "an optimizer sharded over part of the data ranks",
     "use-precision-aware-optimizer": "optimizer states in other types",
     "cpu-offloading-num-layers": "activations on the host",
-    "fine-grained-activation-offloading": "activations on the host",
     "defer-embedding-wgrad-compute": "inputs kept for the embedding's late gradient",
     "tp-comm-overlap": "buffers of overlapped tensor-parallel collectives",
     "distribute-saved-activations": "saved inputs split over the tensor-parallel ranks",
     "enable-cuda-graph": "memory pools of CUDA graphs",
     "external-cuda-graph": "memory pools of CUDA graphs",
     "cuda-graph-impl": "memory pools of CUDA graphs",
-    "fp8-format": "fp8 kernels and copies of weights",
     "fp4-format": "fp4 kernels and copies of weights",
     "delay-wgrad-compute": "inputs kept for late gradients of weights",
+    "no-masked-softmax-fusion": "scale, mask and softmax as kernels of their own",
+    "export-kd-teacher-load": "a teacher model on the same device",
 }
 _FP32_TYPES = (
     "main-grads-dtype",
@@ -107,11 +118,14 @@ def read_arguments(arguments: Arguments, source: Source) -> Reading:
     read_pipeline(reader)
     _step(reader)
     _numbers(reader)
+    read_fp8(reader)
     _recompute(reader)
     _attention(reader)
     _loss(reader, arguments.script)
     _exchanges(reader)
     reader.unmodelled_if_on(_MEANT)
+    _side_by_side(reader)
+    _moves(reader)
     tp = reader.whole("tensor-model-parallel-size", least=1) or 1
     architecture = megatron_architecture(reader, tp, arguments.script)
     reading = reader.result(QUIET, architecture=architecture)
@@ -136,6 +150,10 @@ def _sharding(reader: Reader) -> None:
     elif own_fsdp:
         key = "data-parallel-sharding-strategy"
         reader.set("parallelism.sharding", strategy or Sharding.REPLICATED, key)
+        reader.assume(
+            "use-megatron-fsdp: its buffers are its own and were not read; those of "
+            f"{(strategy or Sharding.REPLICATED).name} are taken"
+        )
     else:
         kind = Sharding.DISTRIBUTED_OPTIMIZER if distributed else Sharding.REPLICATED
         reader.set("parallelism.sharding", kind, "use-distributed-optimizer")
@@ -176,6 +194,40 @@ def _exchanges(reader: Reader) -> None:
         reader.set("parallelism.expert_capacity_permille", round(capacity * 1000), key)
 
 
+def _moves(reader: Reader) -> None:
+    """Find the parts whose inputs go to the host; without any named the setting says too little.
+
+    Parts that are named without the setting are not read, since Megatron-LM moves none of them.
+    """
+    if not reader.flag("fine-grained-activation-offloading"):
+        return
+    words = _words(reader, "offload-modules")
+    known = tuple(_MOVED[word] for word in words if word in _MOVED)
+    other = [word for word in words if word not in _MOVED]
+    if other or not known:
+        named = f"activations of {checks.shortly(other[0])}" if other else "activations"
+        key = "offload-modules" if other else "fine-grained-activation-offloading"
+        reader.unmodelled(key, f"{named} on the host")
+    reader.set("training.offload_modules", known or None, "offload-modules")
+
+
+def _words(reader: Reader, key: str) -> list[str]:
+    """Take words that are written as a list or as "[core_attn mlp]"."""
+    given = reader.given(key)
+    value = given.value if given else []
+    names = value if isinstance(value, list) else str(value).strip("[]").replace(",", " ").split()
+    return [str(each).strip("'\"[],") for each in names]
+
+
+def _side_by_side(reader: Reader) -> None:
+    """Find microbatches that run side by side, one forward and one backward."""
+    if reader.flag("overlap-moe-expert-parallel-comm"):
+        reader.assume(
+            "overlap-moe-expert-parallel-comm: a forward beside a backward is taken to hold what "
+            "the two hold one after the other"
+        )
+
+
 def _numbers(reader: Reader) -> None:
     """Find the recipe: bf16 keeps gradients in fp32 unless they are reduced in bf16."""
     for key in _FP32_TYPES:
@@ -210,10 +262,7 @@ def _recompute(reader: Reader) -> None:
 
 def _modules(reader: Reader) -> None:
     """Take the parts that are recomputed, written as a list or as "[core_attn mlp]"."""
-    given = reader.given("recompute-modules")
-    value = given.value if given else None
-    names = value if isinstance(value, list) else str(value).strip("[]").replace(",", " ").split()
-    words = [str(each).strip("'\"[],") for each in names]
+    words = _words(reader, "recompute-modules")
     unknown = [word for word in words if word not in _MODULES]
     if unknown:
         reader.unmodelled("recompute-modules", f"recomputation of {checks.shortly(unknown[0])}")

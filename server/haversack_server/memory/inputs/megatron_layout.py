@@ -16,7 +16,8 @@ def stages_of(written: object) -> list[str] | None:
     """Spell every stage out in letters; None where it cannot be read."""
     if isinstance(written, list):
         return _of_lists(written)
-    text = str(written)[: MOST_LETTERS + 1].strip("'\"")
+    # A shell's escapes stay in files that are made for one.
+    text = str(written)[: MOST_LETTERS + 1].strip("'\"").replace("\\", "")
     while found := _REPEATED.search(text):
         body, times = found[1] or found[2], int(found[3])
         if len(text) + len(body) * times > MOST_LETTERS:
@@ -29,10 +30,14 @@ def stages_of(written: object) -> list[str] | None:
 
 
 def layers_of(stages: list[str]) -> tuple[int, ...] | None:
-    """Count the layers of each stage; None where embedding and loss are not the two ends."""
+    """Count the layers of each stage; None where embedding and loss are not the two ends.
+
+    Layers that predict further tokens stand with the loss, so they are in no count.
+    """
     total = Counter("".join(stages))
     ends = stages[0].startswith("E") and stages[-1].endswith("L")
-    if not ends or total["E"] != 1 or total["L"] != 1:
+    apart = total["m"] != stages[-1].count("m")
+    if not ends or apart or total["E"] != 1 or total["L"] != 1:
         return None
     return tuple(stage.count("t") for stage in stages)
 

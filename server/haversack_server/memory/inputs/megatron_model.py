@@ -27,6 +27,7 @@ _POSITIONS = {"learned_absolute": True, "rope": False, "mrope": False, "yarn": F
 _ROUTERS = {"softmax": Router.SOFTMAX, "sigmoid": Router.FLOAT_SIGMOID}
 _TERM = re.compile(r"\[(?P<list>[01](?:,[01])*)\](?:\*(?P<times>\d{1,5}))?")
 MOST_LAYERS = 10_000
+MOST_PREDICTORS = 64  # models have one to three
 _RATE = 0.1  # Megatron's default of both dropouts
 
 _OTHER_SCRIPTS = {
@@ -43,10 +44,10 @@ _OTHER_MODELS = {
     "hybrid-layer-pattern": "layers of several kinds",
     "hybrid-override-pattern": "layers of several kinds",
     "is-hybrid-model": "layers of several kinds",
-    "mtp-num-layers": "layers for multi-token prediction",
     "squared-relu": "squared ReLU",
     "quick-geglu": "a gated quick GELU",
     "openai-gelu": "the GELU written out in several kernels",
+    "mtp-use-repeated-layer": "one layer that predicts several further tokens",
     "heterogeneous-layers-config-path": "layers that differ",
     "experimental-attention-variant": "another attention",
     "window-size": "a window of attention",
@@ -75,6 +76,8 @@ def megatron_architecture(reader: Reader, tp: int, script: str = "") -> Architec
 def _sizes(reader: Reader, tp: int, script: str) -> dict[str, Any] | None:
     hidden = reader.whole("hidden-size", least=1, most=2**24)
     layers = reader.whole("num-layers", least=1, most=MOST_LAYERS)
+    if script in (BERT, T5):
+        reader.unmodelled_if_on({"mtp-num-layers": "further tokens predicted by an encoder"})
     of_script = {BERT: _bert, T5: _t5}.get(script, _gpt)(reader, layers)
     layers = of_script.get("layers", layers)
     heads = reader.whole("num-attention-heads", least=1, most=2**16)
@@ -110,8 +113,8 @@ def _sizes(reader: Reader, tp: int, script: str) -> dict[str, Any] | None:
 
 
 def _gpt(reader: Reader, layers: int | None) -> dict[str, Any]:
-    """Nothing: a GPT's layers are what all arguments describe."""
-    return {}
+    """Read what a GPT may have beside its layers: some that predict further tokens."""
+    return {"prediction_layers": reader.whole("mtp-num-layers", most=MOST_PREDICTORS) or 0}
 
 
 def _t5(reader: Reader, layers: int | None) -> dict[str, Any]:
@@ -177,6 +180,7 @@ def _experts(reader: Reader, layers: int) -> dict[str, Any]:
     per_token = reader.whole("moe-router-topk", least=1, most=2**16)
     shared = reader.whole("moe-shared-expert-intermediate-size", least=1, most=2**28)
     scores = reader.word(_ROUTERS, "moe-router-score-function") or Router.SOFTMAX
+    grouped = bool(reader.flag("moe-grouped-gemm"))
     dense = _dense_layers(reader, layers)
     dense_ffn = reader.whole("ffn-hidden-size", least=1, most=2**28)
     if experts is None:
@@ -186,7 +190,7 @@ def _experts(reader: Reader, layers: int) -> dict[str, Any]:
         "experts_per_token": per_token or 2,
         "dense_layers": dense,
         "dense_ffn": dense_ffn or 0 if dense else 0,
-        "routing": Routing(router=scores, shared_ffn=shared or 0),
+        "routing": Routing(router=scores, shared_ffn=shared or 0, grouped=grouped),
     }
 
 

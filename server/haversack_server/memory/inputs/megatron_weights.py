@@ -17,7 +17,7 @@ def with_megatron_units(model: Architecture) -> Architecture:
     """Return the architecture with its units: embedding, layers from 0, head."""
     if model.encoder_layers:
         return replace(model, units=_encoder_decoder(model))
-    dense = replace(model, experts=0, ffn=model.dense_ffn or model.ffn, units=())
+    dense = model.dense
     own, of_dense = _layer(model), _layer(dense)
     layers = tuple(
         Unit(f"decoder.layers.{index}", UnitKind.LAYER, of_dense, variant=dense)
@@ -90,7 +90,8 @@ def _layer(model: Architecture) -> Parameters:
 
 
 def _head(model: Architecture) -> Unit:
-    parameters = norm(model, "decoder.final_layernorm", model.hidden)
+    parameters = (*norm(model, "decoder.final_layernorm", model.hidden), *_predicting(model))
+    shares = _TOKENS if model.prediction_layers else ""
     if model.head is Head.MASKED:
         parameters = (*parameters, *_masked_head(model))
     if model.head_bias:
@@ -98,7 +99,21 @@ def _head(model: Architecture) -> Unit:
     if model.tied:
         return Unit("head", UnitKind.HEAD, parameters, tied_to=_TOKENS)
     weight = Parameter("output_layer.weight", (model.vocab, model.hidden), 0)
-    return Unit("head", UnitKind.HEAD, (*parameters, weight))
+    return Unit("head", UnitKind.HEAD, (*parameters, weight), shares=shares)
+
+
+def _predicting(model: Architecture) -> Parameters:
+    """Layers for multi-token prediction; each is of the kind of the model's last layer."""
+    of_layer = _layer(model.predictor)
+    made: list[Parameter] = []
+    for index in range(model.prediction_layers):
+        prefix, hidden = f"mtp.layers.{index}", model.hidden
+        for name in ("enorm", "hnorm", "final_layernorm"):
+            made += norm(model, f"{prefix}.{name}", hidden)
+        made += linear(f"{prefix}.eh_proj", hidden, 2 * hidden)
+        layer = f"{prefix}.mtp_model_layer"
+        made += (replace(each, name=f"{layer}.{each.name}") for each in of_layer)
+    return tuple(made)
 
 
 def _masked_head(model: Architecture) -> Parameters:

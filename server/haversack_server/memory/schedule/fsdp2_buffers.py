@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from haversack.parallelism import Sharding
 from haversack_server.memory.chain import Chain
 from haversack_server.memory.moments import Column
 from haversack_server.memory.schedule.span import Span
@@ -36,6 +37,9 @@ def buffers(chain: Chain, unit: WrapUnit) -> Buffers:
     gathered = unit.whole * recipe.compute
     arriving = unit.shard * recipe.parameter if chain.offload.parameters else 0
     ranks = chain.schedule.reshard_ranks
+    # The gradient of FSDP1's flat parameter has room for those that are frozen.
+    flat = chain.degrees.sharding is Sharding.FSDP1
+    whole, shard = (unit.whole, unit.shard) if flat else (unit.trained_whole, unit.trained_shard)
     return Buffers(
         gathered=gathered,
         copy=gathered if several else 0,
@@ -43,9 +47,9 @@ def buffers(chain: Chain, unit: WrapUnit) -> Buffers:
         kept=gathered // ranks if ranks else 0,
         gradients=unit.elements * recipe.compute,
         unreduced=unit.elements * recipe.reduce,
-        reduce_input=unit.whole * recipe.reduce,
-        reduce_output=unit.shard * recipe.reduce,
-        shard_gradients=unit.shard * recipe.gradient,
+        reduce_input=whole * recipe.reduce,
+        reduce_output=shard * recipe.reduce,
+        shard_gradients=shard * recipe.gradient,
     )
 
 
@@ -57,4 +61,4 @@ def carried(chain: Chain, span: Span) -> dict[Column, int]:
         return {Column.UNSHARDED_GRADIENTS: whole * recipe.reduce}
     if not chain.keeps_gradients:
         return {}
-    return {Column.GRADIENTS: sum(block.unit.shard for block in there) * recipe.gradient}
+    return {Column.GRADIENTS: sum(block.unit.trained_shard for block in there) * recipe.gradient}

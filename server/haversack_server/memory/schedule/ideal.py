@@ -61,7 +61,7 @@ class Ideal:
         """Gradients of the blocks after each, where they are not there already."""
         blocks, each = self._chain.blocks, self._chain.recipe.gradient
         sizes = [
-            block.unit.shard * each if index < span.gradients_from else 0
+            block.unit.trained_shard * each if index < span.gradients_from else 0
             for index, block in enumerate(blocks)
         ]
         return [*list(accumulate(reversed(sizes)))[::-1][1:], 0]

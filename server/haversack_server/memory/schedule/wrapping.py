@@ -8,7 +8,10 @@ from haversack_server.memory.chain import Chain, ChainBlock
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrapUnit:
-    """Blocks ``first`` to ``last`` as one unit, in elements: padded, one shard, without padding."""
+    """Blocks ``first`` to ``last`` as one unit, in elements: padded, one shard, without padding.
+
+    ``elements`` and what is called trained leave frozen parameters out.
+    """
 
     index: int
     first: int
@@ -16,6 +19,8 @@ class WrapUnit:
     whole: int
     shard: int
     elements: int
+    trained_whole: int
+    trained_shard: int
 
     @property
     def blocks(self) -> range:
@@ -52,4 +57,6 @@ def _unit(blocks: Sequence[ChainBlock], inside: Sequence[int], index: int) -> Wr
         whole=sum(state.whole for state in states),
         shard=sum(state.shard for state in states),
         elements=sum(state.elements for state in states),
+        trained_whole=sum(state.trained_whole for state in states),
+        trained_shard=sum(state.trained_shard for state in states),
     )

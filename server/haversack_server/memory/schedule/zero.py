@@ -56,7 +56,7 @@ class Zero:
         block = self._chain.blocks[index]
         if not self._chain.keeps_gradients:
             return 0
-        return block.unit.shard if self._sharded else block.made_elements
+        return block.unit.trained_shard if self._sharded else block.made_elements
 
     def _carried(self, span: Span) -> dict[Column, int]:
         """Give the gradients that earlier microbatches left."""

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.memory.inputs.samples import read, sample, settings, written
 
 from haversack.errors import InvalidRequestError
-from haversack.parallelism import ContextParallel, PipelineSchedule, Sharding
+from haversack.parallelism import ContextParallel, Sharding
 from haversack.run import Attention, DocumentFormat, Loss, Optimizer, Precision, Recompute
 from haversack_server.memory.architecture import Architecture
 from haversack_server.memory.inputs.reading import GLOBAL_BATCH
@@ -152,80 +152,6 @@ def test_latent_attention() -> None:
 )
 def test_the_recipe_of_numbers(changes: dict[str, Any], precision: Precision) -> None:
     assert of(**changes)["training.precision"] is precision
-
-
-def test_an_interleaved_pipeline_has_chunks() -> None:
-    found = of(pipeline_model_parallel_size=2, num_layers_per_virtual_pipeline_stage=2)
-    assert found["parallelism.virtual_stages"] == 3
-    assert found["parallelism.pipeline_schedule"] is PipelineSchedule.INTERLEAVED
-
-
-def test_one_chunk_is_no_interleaving() -> None:
-    found = of(pipeline_model_parallel_size=4, num_layers_per_virtual_pipeline_stage=3)
-    assert "parallelism.virtual_stages" not in found
-
-
-def test_uneven_stages_are_written_out() -> None:
-    found = of(pipeline_model_parallel_size=4, decoder_first_pipeline_num_layers=6)
-    assert found["parallelism.stage_layers"] == (6, 2, 2, 2)
-    balanced = of(
-        num_layers=10,
-        pipeline_model_parallel_size=4,
-        account_for_embedding_in_pipeline_split=True,
-        account_for_loss_in_pipeline_split=True,
-    )
-    assert balanced["parallelism.stage_layers"] == (2, 3, 3, 2)
-
-
-@pytest.mark.parametrize(
-    ("layout", "stages", "layers"),
-    [
-        ("Et|tt|tt|tttL", 4, (1, 2, 2, 3)),  # NVIDIA-NeMo/Megatron-Bridge#5077
-        ("Et|(tt|)*2tttL", 4, (1, 2, 2, 3)),
-        ("E,t*4|t*4,L", 2, (4, 4)),
-        ([["embedding", "decoder"], ["decoder", "decoder", "loss"]], 2, (1, 2)),
-    ],
-)
-def test_a_layout_names_the_layers_of_every_stage(
-    layout: Any, stages: int, layers: tuple[int, ...]
-) -> None:
-    found = of(
-        num_layers=sum(layers),
-        pipeline_model_parallel_size=stages,
-        pipeline_model_parallel_layout=layout,
-    )
-    assert found["parallelism.stage_layers"] == layers
-
-
-def test_more_stages_than_ranks_are_chunks() -> None:
-    found = of(
-        num_layers=8,
-        pipeline_model_parallel_size=2,
-        pipeline_model_parallel_layout="Ett|tt|tt|ttL",
-    )
-    assert found["parallelism.virtual_stages"] == 2
-    assert found["parallelism.stage_layers"] == (2, 2, 2, 2)
-
-
-@pytest.mark.parametrize(
-    "layout", ["Ett|ttL", "Ex|tL", "(t|)*9999", "E" + "t*9999" * 9, [["a"]], 3]
-)
-def test_a_layout_that_is_none_is_refused(layout: Any) -> None:
-    values = SMALL | {
-        "num-layers": 8,
-        "pipeline-model-parallel-size": 2,
-        "pipeline-model-parallel-layout": layout,
-    }
-    assert refusal(values).field == "documents[0].text.pipeline-model-parallel-layout"
-
-
-def test_a_loss_inside_the_pipeline_is_named() -> None:
-    values = SMALL | {
-        "num-layers": 4,
-        "pipeline-model-parallel-size": 2,
-        "pipeline-model-parallel-layout": "EttL|tt",
-    }
-    assert "inside the pipeline" in read(written(KIND, values)).unmodelled[0]
 
 
 def test_kernels_and_losses() -> None:
