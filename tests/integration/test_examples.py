@@ -1,6 +1,8 @@
 """The examples that run models do what they say."""
 
+import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -34,8 +36,13 @@ def test_a_plan_is_applied_and_the_loss_stays_the_same() -> None:
 
 def test_a_profiled_model_trains_within_half_of_its_peak_with_equal_losses() -> None:
     done = run(["examples/profile_plan.py"])
-    assert "OPTIMAL: 5 of 6 layers do not save everything" in done.stdout, done.stderr
+    assert done.stdout.startswith("OPTIMAL: "), done.stderr
     assert "equal to the bit" in done.stdout
+    figures = dict(re.findall(r"^(.*): ([\d.]+) MiB", done.stdout, re.MULTILINE))
+    without, planned = float(figures["without the plan"]), float(figures["with the plan"])
+    # Measured on the CPU's allocator; kernels take a little for themselves.
+    assert planned < 0.51 * without
+    assert float(figures["the whole step under fake tensors"]) <= planned
 
 
 def test_the_example_workload_is_equivalent() -> None:
@@ -43,3 +50,13 @@ def test_the_example_workload_is_equivalent() -> None:
     done = run([*line, "--args", '{"layers": 2}'], ROOT / "examples")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("EQUIVALENT")
+
+
+@pytest.mark.slow
+def test_ranks_of_the_protocol_compare_a_recomputed_step() -> None:
+    ranks = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = run([*ranks, "examples/verify_ranks.py"])
+    assert done.returncode == 0, done.stderr
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [each["rank"] for each in found] == [0, 1]
+    assert {each["difference"] for each in found} == {0.0}

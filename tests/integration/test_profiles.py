@@ -3,9 +3,10 @@
 The oracle is a tracker of live storages around the real step, with the plan applied.
 """
 
+import functools
 import gc
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +25,12 @@ from haversack.profile import Profile
 from haversack.run import BlockAction, Budget, Optimizer, Training
 from haversack.torch import Workload, apply, profile
 from haversack_server.plan.answer import plan
+from haversack_server.plan.pieces import pieces_of
+from haversack_server.plan.profiled_actions import actions_of
+from haversack_server.plan.profiled_chain import chain_of, options_of
+from haversack_server.plan.profiled_peaks import peak_of
 
+SLOW = pytest.mark.slow
 SEQ, VOCABULARY = 64, 120
 SMALL = {"hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4}
 
@@ -112,7 +118,8 @@ def execute(workload: Workload) -> Executed:
 
 
 def states_bytes(found: Profile) -> int:
-    return sum(block.parameter_bytes for block in found.blocks)
+    """Add up what is there before the step, which the tracker leaves out."""
+    return found.standing_bytes + sum(block.parameter_bytes for block in found.blocks)
 
 
 def planned(found: Profile, budget_bytes: int, **settings: Any) -> Plan:
@@ -126,20 +133,20 @@ def planned(found: Profile, budget_bytes: int, **settings: Any) -> Plan:
     )
 
 
-@pytest.fixture(scope="module")
-def profiles() -> Mapping[str, tuple[Workload, Profile]]:
-    found = {}
-    for kind in ("gpt2", "llama", "bert", "resnet"):
-        workload = workload_of(kind)
-        found[kind] = workload, profile(workload)
-    return found
+@functools.cache
+def profiled(kind: str) -> tuple[Workload, Profile]:
+    workload = workload_of(kind)
+    return workload, profile(workload)
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "llama", "bert", "resnet"])
-def test_the_executed_peak_is_within_the_predicted_one_at_every_budget(
-    profiles: Mapping[str, tuple[Workload, Profile]], kind: str
-) -> None:
-    workload, found = profiles[kind]
+KINDS = pytest.mark.parametrize(
+    "kind", ["bert", "resnet", *(pytest.param(kind, marks=SLOW) for kind in ("gpt2", "llama"))]
+)
+
+
+@KINDS
+def test_the_executed_peak_is_within_the_predicted_one_at_every_budget(kind: str) -> None:
+    workload, found = profiled(kind)
     model: Any = workload.model
     everything = planned(found, 2**40)
     assert {action.option for action in everything.actions} == {"save"}
@@ -158,14 +165,12 @@ def test_the_executed_peak_is_within_the_predicted_one_at_every_budget(
         if kind in ("bert", "resnet"):  # the plain step of the others keeps a cache
             assert torch.equal(executed.loss, plain.loss)
             assert all(map(torch.equal, executed.gradients, plain.gradients))
-    assert max(ratios) < 1.15
+    assert max(ratios) <= 1.1
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "llama", "bert", "resnet"])
-def test_any_mix_of_options_stays_within_what_its_profile_says(
-    profiles: Mapping[str, tuple[Workload, Profile]], kind: str
-) -> None:
-    workload, found = profiles[kind]
+@KINDS
+def test_any_mix_of_options_stays_within_what_its_profile_says(kind: str) -> None:
+    workload, found = profiled(kind)
     model: Any = workload.model
     blocks = [block for block in found.blocks if block.fingerprint]
     options = found.tables[blocks[0].table].option
@@ -176,6 +181,31 @@ def test_any_mix_of_options_stays_within_what_its_profile_says(
         with apply(model, Plan(actions=actions(found, chosen))):
             executed = execute(workload)
         assert executed.peak_bytes <= peak_by_hand(found, chosen)
+
+
+@KINDS
+def test_every_segment_stays_within_what_is_predicted_of_it(kind: str) -> None:
+    # In BERT the gradient of the tied embedding waits through the whole backward.
+    workload, found = profiled(kind)
+    ratios = list(ratios_of_segments(workload, found))
+    assert len(ratios) > 2
+    assert 1 <= min(ratios) <= max(ratios) <= 1.1
+
+
+def ratios_of_segments(workload: Workload, found: Profile) -> Iterator[float]:
+    """Execute each segment, everything else saved; give the predicted peak over the executed."""
+    model: Any = workload.model
+    chain = chain_of(found, options_of(found), moments_bytes=0, accumulation=1)
+    pieces = pieces_of(chain)
+    for piece in itertools.chain.from_iterable(pieces):
+        if piece.option is not None:
+            continue
+        rest = (*pieces[: piece.first], *pieces[piece.stop :])
+        saved = [rows[0] for rows in rest]
+        cut = (*saved[: piece.first], piece, *saved[piece.first :])
+        with apply(model, Plan(actions=actions_of(found, chain, cut))):
+            executed = execute(workload)
+        yield (peak_of(chain, cut)[0] - states_bytes(found)) / executed.peak_bytes
 
 
 def actions(found: Profile, chosen: Mapping[str, str]) -> tuple[BlockAction, ...]:

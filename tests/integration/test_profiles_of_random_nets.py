@@ -16,7 +16,7 @@ from haversack.plan import Plan
 from haversack.torch import Workload, apply, profile
 
 ROWS, WIDTH = 32, 16
-MOST = 1.3  # a profile adds up peaks of parts that so small a net does not have at once
+MOST = 1.1  # of the predicted peak over the executed one
 
 
 def layer(draw: random.Random) -> nn.Module:

@@ -1,17 +1,20 @@
 """Verify over the wire: a stream that is let go of, a job that is stopped, what the metrics see."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from tests.integration.servers import PATIENCE_S, eventually, metric, served
 
 from haversack import (
+    AsyncClient,
     CallCancelledError,
     Client,
     FailureReason,
+    HaversackError,
     InvalidRequestError,
     JobState,
+    NotFoundError,
     UnavailableError,
     VerifyEvent,
     VerifyRequest,
@@ -69,6 +72,12 @@ def test_a_job_that_is_cancelled_tells_its_stream_and_its_metrics(
     assert last.report.failure.reason is FailureReason.CANCELLED
     assert metric(running, RUNNING) == 0
     assert metric(running, FAILED) == failed
+    assert metric(running, 'haversack_verify_wait_seconds_count{device="cpu"}') >= 1
+    job = client.get_verify_job("cancelled")
+    assert job.report == last.report
+    assert (job.state, job.failure_reason) == (JobState.CANCELLED, FailureReason.CANCELLED)
+    assert job.ended_unix_ns is not None
+    assert job.ended_unix_ns >= job.submitted_unix_ns
 
 
 def test_a_job_whose_stream_is_let_go_of_is_stopped(running: Running, client: Client) -> None:
@@ -90,6 +99,52 @@ def test_a_job_that_is_kept_goes_on_and_can_be_followed_again(client: Client) ->
     *_, last = again
     assert last.report is not None
     assert last.report.verdict is VerifyVerdict.FAILED
+
+
+async def test_jobs_are_listed_to_either_client(running: Running, client: Client) -> None:
+    events = client.verify_events(sleeper("listed"), timeout=PATIENCE_S)
+    until_running(events)
+    async with AsyncClient(running.target) as other:
+        (listed,) = (await other.list_verify_jobs(states=["running"])).jobs
+        assert listed == await other.get_verify_job("listed")
+    assert client.list_verify_jobs(states=(JobState.RUNNING,)).jobs == (listed,)
+    assert (listed.workload, listed.device, listed.report) == ("sleepy:build", "cpu", None)
+    first = client.list_verify_jobs(page_size=1)
+    assert [each.job_id for each in first.jobs] == ["listed"]
+    assert client.list_verify_jobs(page_token=first.next_page_token).jobs
+    client.cancel_verify("listed")
+    events.close()
+
+
+@pytest.mark.parametrize(
+    ("ask", "field"),
+    [
+        (lambda client: client.list_verify_jobs(page_size=0), "page_size"),
+        (lambda client: client.list_verify_jobs(states=["gone"]), "states[0]"),
+        (lambda client: client.list_verify_jobs(page_token="x"), "page_token"),
+        (lambda client: client.get_verify_job(""), "job_id"),
+    ],
+)
+def test_what_names_no_page_and_no_job_is_refused(
+    client: Client, ask: Callable[[Client], object], field: str
+) -> None:
+    with pytest.raises(InvalidRequestError) as refusal:
+        ask(client)
+    assert refusal.value.field == field
+    with pytest.raises(NotFoundError, match="nobody"):
+        client.get_verify_job("nobody")
+
+
+def test_a_folder_of_state_is_one_servers(tmp_path: Path) -> None:
+    settings = Settings(state_dir=str(tmp_path / "state"), keep_reports=1)
+    with served(settings) as running, Client(running.target) as client:
+        assert client.list_verify_jobs().jobs == ()
+    with (
+        pytest.raises(HaversackError, match="another server keeps its own there"),
+        served(settings),
+        served(settings),
+    ):
+        pytest.fail("two servers have one folder")
 
 
 def test_another_request_under_the_same_id_is_refused(client: Client) -> None:

@@ -193,9 +193,12 @@ def test_parameters_and_optimizer_state_are_those_of_the_real_layer(tuning: Tuni
     assert moments == 2 * states.elements
 
 
-def test_a_quantized_weight_is_made_whole_for_its_products_which_keep_their_inputs() -> None:
+@pytest.mark.parametrize("keeps", [False, True], ids=["later", "before 0.43.2"])
+def test_a_quantized_weight_is_made_whole_for_its_products_which_may_keep_their_inputs(
+    keeps: bool,
+) -> None:
     plain = Tuning(targets=frozenset({"down"}), rank=RANK)
-    quantized = replace(plain, stored=Stored.NF4)
+    quantized = replace(plain, stored=Stored.NF4, keeps_inputs=keeps)
     dtype = torch.bfloat16
     tapes = [
         layer_tape(architecture("llama", row, dtype), PROFILE, shape("sdpa", dtype))
@@ -203,7 +206,8 @@ def test_a_quantized_weight_is_made_whole_for_its_products_which_keep_their_inpu
     ]
     kept = saved_storages(tapes[1]) - saved_storages(tapes[0])
     # Those of queries, keys and values, and of gate and up; the others are kept anyway.
-    assert [name.split(" #")[0] for name in sorted(kept)] == ["norm", "norm"]
+    assert [name.split(" #")[0] for name in sorted(kept)] == (["norm", "norm"] if keeps else [])
+    assert bool(measure(tapes[1], save=True).graph_bytes) == keeps
     weights = tiny_models.architecture("llama").units[1].parameters
     products = sum(2 * row.count for row in weights if len(row.shape) == 2)
     scratch = [sum(op.forward_scratch_bytes for op in tape.operations) for tape in tapes]

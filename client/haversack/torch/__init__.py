@@ -1,4 +1,4 @@
-"""What users of PyTorch import: workloads, profiles, plans applied, random sources replayed.
+"""What users of PyTorch import: workloads, profiles, plans applied and checked, random replay.
 
 Importing this package does not import torch: the first use of one of its names does.
 """
@@ -8,15 +8,31 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from haversack.torch.applying import apply
+    from haversack.torch.certifying import certify
+    from haversack.torch.measured import Measured
+    from haversack.torch.measuring import calibrate, measure
     from haversack.torch.profiling import profile
     from haversack.torch.replay import replay_context
     from haversack.torch.workload import Workload
 
-__all__ = ["Workload", "apply", "profile", "replay_context"]
+__all__ = [
+    "Measured",
+    "Workload",
+    "apply",
+    "calibrate",
+    "certify",
+    "measure",
+    "profile",
+    "replay_context",
+]
 # Modules are named otherwise than what they give: an import would put the module in its place.
 _MODULES = {
+    "Measured": "measured",
     "Workload": "workload",
     "apply": "applying",
+    "calibrate": "measuring",
+    "certify": "certifying",
+    "measure": "measuring",
     "profile": "profiling",
     "replay_context": "replay",
 }

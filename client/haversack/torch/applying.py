@@ -1,11 +1,13 @@
 """A plan, put into effect on a model, and taken back.
 
-Each block that a plan recomputes runs as a region of ``torch.utils.checkpoint``; nothing else of
-the model changes but ``config.use_cache``, which is False meanwhile, as transformers itself has it
-under its own checkpointing. Knows not why a plan is as it is.
+Each block that a plan recomputes runs as a region of ``torch.utils.checkpoint``, those of a segment
+as one together; nothing else of the model changes but ``config.use_cache``, which is False
+meanwhile, as transformers itself has it under its own checkpointing. Knows not why a plan is as it
+is.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import groupby
 from types import TracebackType
 
 from torch import nn
@@ -18,6 +20,9 @@ from haversack.torch.blocks import fingerprint, inner_module, named_blocks
 from haversack.torch.policy import Policy, parsed
 from haversack.torch.regions import Region, caching_configs
 from haversack.torch.replay import ContextFn
+from haversack.torch.segments import Member, Segment
+
+Placed = Region | Member
 
 
 class Applied:
@@ -27,7 +32,7 @@ class Applied:
     """
 
     def __init__(
-        self, regions: list[tuple[nn.Module, Region]], options: dict[str, str], model: nn.Module
+        self, regions: list[tuple[nn.Module, Placed]], options: dict[str, str], model: nn.Module
     ) -> None:
         self.options = options
         self._regions = regions
@@ -44,6 +49,11 @@ class Applied:
         for config in self._caching:
             config.use_cache = True
         self._regions, self._caching = [], []
+
+    def leave_generators(self) -> None:
+        """Restore no generators in recomputations, as under fake tensors."""
+        for _, region in self._regions:
+            region.leave_generators()
 
     def __enter__(self) -> "Applied":
         return self
@@ -67,18 +77,59 @@ def apply(model: nn.Module, plan: Plan, *, context_fn: ContextFn | None = None) 
     block whose recomputation would change its buffers.
     """
     inner = inner_module(model)
+    if hasattr(inner, "_orig_mod"):
+        raise InvalidRequestError(
+            "the model is compiled, and its blocks have other names; apply the plan before "
+            "torch.compile",
+            field="model",
+        )
     actions = _changing(plan)
     names = [action.block for action in actions]
     check(_other_model(inner, plan))
     blocks = named_blocks(inner, names, "plan.actions")
-    policies = _policies(plan, actions)
+    policies, segments = _policies(plan, actions), _segments(plan)
+    segmented = {name for names in segments for name in names}
+    _refuse_sharded(blocks, segmented)
     for name, block in blocks.items():
         _refuse(inner, name, block)
-    regions = [
+    regions: list[tuple[nn.Module, Placed]] = [
         (block, Region(name, block, context_fn=context_fn, selective=_selective(policies[name])))
         for name, block in blocks.items()
+        if name not in segmented
     ]
+    for names in segments:
+        regions += _members({name: blocks[name] for name in names}, context_fn)
     return Applied(regions, {action.block: action.option for action in actions}, inner)
+
+
+def _members(
+    blocks: Mapping[str, nn.Module], context_fn: ContextFn | None
+) -> Iterator[tuple[nn.Module, Member]]:
+    segment = Segment(blocks, context_fn=context_fn)
+    return zip(blocks.values(), segment.members, strict=True)
+
+
+def _segments(plan: Plan) -> list[list[str]]:
+    """Group the blocks of each segment; refuse what is none."""
+    found: dict[int, list[str]] = {}
+    violations = []
+    for place, action in enumerate(plan.actions):
+        if action.segment and action.option != "recompute":
+            violations.append(
+                Violation(
+                    f"plan.actions[{place}].segment",
+                    f"{action.block} is {action.option[:60]!r} in a segment, whose blocks are "
+                    "recomputed as one; recompute would do",
+                )
+            )
+    for number, actions in groupby(plan.actions, key=lambda action: action.segment):
+        if number in found:
+            sentence = f"segment {number} is in two pieces; its blocks follow one another"
+            violations.append(Violation("plan.actions", sentence))
+        if number:
+            found[number] = [action.block for action in actions]
+    check(violations)
+    return list(found.values())
 
 
 def _changing(plan: Plan) -> list[BlockAction]:
@@ -151,8 +202,18 @@ def _refuse(model: nn.Module, name: str, block: nn.Module) -> None:
             )
 
 
+def _refuse_sharded(blocks: Mapping[str, nn.Module], segmented: set[str]) -> None:
+    for name, block in blocks.items():
+        # By name: to import DTensor takes seconds.
+        if name in segmented and any(hasattr(each, "placements") for each in block.parameters()):
+            raise NotSupportedError(
+                f"{name} is sharded, and its segment would run before its weights are gathered; "
+                "plan without segments"
+            )
+
+
 def _refuse_region(path: str, module: nn.Module) -> None:
-    if isinstance(module.__dict__.get("forward"), Region):
+    if isinstance(module.__dict__.get("forward"), Region | Member):
         raise InvalidRequestError(
             f"a plan is in effect on {path.rstrip('.') or 'the model'} already; remove() it before",
             field="model",

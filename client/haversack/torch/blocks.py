@@ -25,13 +25,43 @@ def inner_module(model: object) -> nn.Module:
 
 def detected_blocks(model: nn.Module) -> dict[str, nn.Module]:
     """Find the children of the outermost ``ModuleList``s."""
-    lists = [path for path, module in model.named_modules() if isinstance(module, nn.ModuleList)]
-    outer = [path for path in lists if not any(path.startswith(f"{other}.") for other in lists)]
+    return _children_of_outermost(model, nn.ModuleList)
+
+
+def chained_blocks(model: nn.Module) -> dict[str, nn.Module]:
+    """Find blocks in a model that has no ``ModuleList``; empty if there are not two of them.
+
+    They are the children of the outermost ``Sequential``s, else the children with parameters of the
+    first module that has several.
+    """
+    found = _children_of_outermost(model, nn.Sequential)
+    path, module = "", model
+    while len(found) < 2:
+        children = dict(module.named_children())
+        if not children:
+            return {}
+        found = {
+            f"{path}{name}": child
+            for name, child in children.items()
+            if next(child.parameters(), None) is not None
+        }
+        name, module = next(iter(children.items()))
+        path = f"{path}{name}."
+    return found
+
+
+def _children_of_outermost(model: nn.Module, kind: type[nn.Module]) -> dict[str, nn.Module]:
+    of_kind = [path for path, module in model.named_modules() if isinstance(module, kind)]
+    outer = [path for path in of_kind if not any(_is_within(path, other) for other in of_kind)]
     return {
-        f"{path}.{name}": block
+        f"{path}.{name}" if path else name: block
         for path in outer
         for name, block in model.get_submodule(path).named_children()
     }
+
+
+def _is_within(path: str, other: str) -> bool:
+    return path.startswith(f"{other}.") if other else bool(path)
 
 
 def named_blocks(model: nn.Module, names: Sequence[str], field: str) -> dict[str, nn.Module]:

@@ -4,7 +4,7 @@ Knows how a step runs and what cannot be run so; reads no figures.
 """
 
 import gc
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,13 +15,15 @@ from torch._subclasses.fake_tensor import (
     DynamicOutputShapeException,
     FakeTensorMode,
 )
+from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 from haversack.errors import InvalidRequestError, NotSupportedError
-from haversack.torch.fakes import fake_of, faked
+from haversack.torch.fakes import Fakes, fake_of, faked
 from haversack.torch.loss import loss_of
 from haversack.torch.policy import parsed
 from haversack.torch.regions import Region, caching_configs
+from haversack.torch.segments import Segment
 from haversack.torch.storages import Storages
 from haversack.torch.watching import Watch
 from haversack.torch.workload import Workload
@@ -38,10 +40,12 @@ def check_workload(workload: Workload) -> nn.Module:
         )
     for name, module in model.named_modules():
         # By name: to import torch.compile and DTensor takes seconds.
-        if isinstance(module, DistributedDataParallel) or hasattr(module, "_orig_mod"):
+        if isinstance(module, DistributedDataParallel | torch.jit.ScriptModule) or (
+            hasattr(module, "_orig_mod") or module._compiled_call_impl is not None
+        ):
             raise NotSupportedError(
-                f"{name or 'the model'} is a {type(module).__name__}; profile the model before it "
-                "is compiled or wrapped"
+                f"{name or 'the model'} is a {type(module).__name__}, compiled or wrapped; profile "
+                "the model before it is"
             )
         if getattr(module, "gradient_checkpointing", False):
             raise NotSupportedError(
@@ -50,20 +54,49 @@ def check_workload(workload: Workload) -> nn.Module:
     for name, parameter in model.named_parameters():
         if hasattr(parameter, "placements"):
             raise NotSupportedError(f"{name} is sharded; profile the model before fully_shard")
+    _check_optimizer(workload, model)
     return model
+
+
+def _check_optimizer(workload: Workload, model: nn.Module) -> None:
+    if workload.optimizer is None:
+        return
+    stepped = {id(each) for group in workload.optimizer.param_groups for each in group["params"]}
+    if stepped.isdisjoint(map(id, model.parameters())):
+        raise InvalidRequestError(
+            "the optimizer steps none of the model's parameters; make it of this model's",
+            field="workload.optimizer",
+        )
 
 
 class FakeStep:
     """Runs a step once; the watch has what it saw."""
 
-    def __init__(self, workload: Workload, watch: Watch, options: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        workload: Workload,
+        watch: Watch,
+        options: Mapping[str, str],
+        segments: Iterable[Sequence[str]] = (),
+        *,
+        fakes: Fakes | None = None,
+        stubs: Mapping[str, Callable[..., Any]] | None = None,
+    ) -> None:
+        self._fakes = fakes or Fakes()
+        self._stubs = stubs or {}
+        self._segments = tuple(segments)
+        self._made_segments: list[Segment] = []
         self._workload = workload
         self._model: nn.Module = workload.model  # type: ignore[assignment]
         self._watch = watch
         self._options = options
 
-    def run(self) -> None:
-        """Run forward, loss and backward; every storage is followed from its making to its end."""
+    def run(self, *, backward: bool = True) -> None:
+        """Run forward, loss and backward; every storage is followed from its making to its end.
+
+        Without ``backward`` only the model's forward is run, and nothing is kept for one: what is
+        alive is what the model's code holds.
+        """
         names = {id(module): name for name, module in self._model.named_modules()}
         caching = list(caching_configs(self._model))
         # The collector would free what lies in cycles at moments of its own.
@@ -72,11 +105,12 @@ class FakeStep:
         try:
             for config in caching:
                 config.use_cache = False
-            with faked(self._model) as mode:
+            with faked(self._model, self._fakes) as mode:
+                self._watch.begin(self._model)
                 self._put_blocks()
-                self._step(mode)
+                self._step(mode, backward)
         except Exception as error:
-            refusal = _refusal(error, names)
+            refusal = refusal_of(error, names)
             if refusal is None:
                 raise  # the user's own
             raise NotSupportedError(refusal) from error
@@ -85,20 +119,31 @@ class FakeStep:
                 config.use_cache = True
             if collects:
                 gc.enable()
-            gc.collect()
 
     def _put_blocks(self) -> None:
-        for name in self._watch.seen:
-            block = self._model.get_submodule(name)
-            block.__dict__["forward"] = self._watch.inside(name, block)
-            option = self._options.get(name, "save")
+        blocks = {name: self._model.get_submodule(name) for name in self._watch.seen}
+        for name, block in blocks.items():
+            stub = self._stubs.get(name)
+            block.__dict__["forward"] = stub or self._watch.inside(name, block)
+        members: dict[str, Any] = {}
+        for names in self._segments:
+            segment = Segment({name: blocks[name] for name in names}, preserve_rng_state=False)
+            self._made_segments.append(segment)
+            members.update(zip(names, segment.members, strict=True))
+        for name, block in blocks.items():
+            option = "save" if name in self._stubs else self._options.get(name, "save")
             forward = block.forward if option == "save" else _region(name, block, option)
-            block.__dict__["forward"] = self._watch.around(name, forward)
+            block.__dict__["forward"] = self._watch.around(name, members.get(name, forward))
 
-    def _step(self, mode: FakeTensorMode) -> None:
+    def _step(self, mode: FakeTensorMode, backward: bool) -> None:
         workload, record = self._workload, self._watch.record
         args, kwargs = fake_of(mode, (workload.args, dict(workload.kwargs)))
         storages: Any = Storages(record, self._watch.heard)
+        if not backward:
+            with mode, storages, saved_tensors_hooks(_forget, _forget):
+                output = self._model(*args, **kwargs)
+                storages.end()
+            return
         with mode, storages:
             output = self._model(*args, **kwargs)
             loss = loss_of(workload, output).tensor
@@ -107,7 +152,15 @@ class FakeStep:
             record.in_backward = True
             torch.autograd.backward(loss)
             storages.end()  # while the output is held, as a caller holds it
+            for segment in self._made_segments:
+                for (place, _), size_bytes in segment.skipping.items():
+                    self._watch.skip(segment.names[place], size_bytes)
             del output
+
+
+def _forget(tensor: Any) -> Any:
+    """Keep nothing for a backward that will not be."""
+    return None
 
 
 def _region(name: str, block: nn.Module, option: str) -> Region:
@@ -117,7 +170,7 @@ def _region(name: str, block: nn.Module, option: str) -> Region:
     return Region(name, block, selective=selective, preserve_rng_state=False)
 
 
-def _refusal(error: Exception, names: Mapping[int, str]) -> str | None:
+def refusal_of(error: Exception, names: Mapping[int, str]) -> str | None:
     """Say in which module fake tensors ended, and why; None for what any step would raise."""
     where, is_of_fakes = "the model", False
     trace = error.__traceback__
@@ -131,5 +184,5 @@ def _refusal(error: Exception, names: Mapping[int, str]) -> str | None:
             f"{error.func}"
         )
     if is_of_fakes:
-        return f"{where} cannot be profiled: an operation does not run without data: {error}"
+        return f"{where} cannot be profiled: an operation raised under fake tensors: {error}"
     return None

@@ -15,19 +15,53 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_map_only
 
+from haversack.torch.known import known_are_real, note_given
+
 _TABLES = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
 
 
+class Fakes:
+    """The fakes of some tensors, each made once; they may serve several steps."""
+
+    def __init__(self, mode: FakeTensorMode | None = None) -> None:
+        self.mode = mode or FakeTensorMode(allow_non_fake_inputs=True)
+        self._made: dict[int, Any] = {}
+        self._real: list[torch.Tensor] = []  # held, so that no other gets its identity
+
+    def of(self, tensor: torch.Tensor) -> Any:
+        """Make a tensor fake, without a gradient; what is on meta goes to the CPU.
+
+        On meta PyTorch takes other paths than any device does: attention as products and a softmax.
+        """
+        if id(tensor) not in self._made:
+            self._real.append(tensor)
+            fake = self._on_cpu(tensor) if tensor.is_meta else self.mode.from_tensor(tensor)
+            note_given(fake, tensor)
+            self._made[id(tensor)] = fake
+        self._made[id(tensor)].grad = None
+        return self._made[id(tensor)]
+
+    def _on_cpu(self, tensor: torch.Tensor) -> Any:
+        with self.mode:
+            fake = torch.empty_strided(
+                tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu"
+            )
+            if isinstance(tensor, nn.Parameter):
+                return nn.Parameter(fake, requires_grad=tensor.requires_grad)
+            return fake.requires_grad_(tensor.requires_grad)
+
+
 @contextlib.contextmanager
-def faked(model: nn.Module) -> Iterator[FakeTensorMode]:
+def faked(model: nn.Module, fakes: Fakes | None = None) -> Iterator[FakeTensorMode]:
     """Make parameters and buffers fake until the end of the ``with``, ties kept."""
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    fakes = fakes or Fakes()
     before = [_Snapshot(module) for module in model.modules()]
     draws = random.getstate(), np.random.get_state(legacy=False)
     try:
         for each in before:
-            _make_fake(each.module, mode)
-        yield mode
+            _make_fake(each.module, fakes)
+        with known_are_real():
+            yield fakes.mode
     finally:
         for each in before:
             each.put_back()
@@ -37,7 +71,7 @@ def faked(model: nn.Module) -> Iterator[FakeTensorMode]:
 
 def fake_of(mode: FakeTensorMode, value: Any) -> Any:
     """Make every tensor in a nest of arguments fake."""
-    return tree_map_only(torch.Tensor, mode.from_tensor, value)
+    return tree_map_only(torch.Tensor, Fakes(mode).of, value)
 
 
 class _Snapshot:
@@ -57,10 +91,8 @@ class _Snapshot:
             table.update(content)
 
 
-def _make_fake(module: nn.Module, mode: FakeTensorMode) -> None:
+def _make_fake(module: nn.Module, fakes: Fakes) -> None:
     for table in (module._parameters, module._buffers):
         for name, tensor in table.items():
             if tensor is not None:
-                fake: Any = mode.from_tensor(tensor)
-                fake.grad = None
-                table[name] = fake
+                table[name] = fakes.of(tensor)

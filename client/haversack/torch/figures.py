@@ -1,6 +1,6 @@
 """Figures of each part of a chain, read off the record of a step.
 
-A part's peak leaves out what earlier parts made, the gradients of later parts and what the caller
+A part's peak leaves out what earlier parts retain, the gradients of later parts and what the caller
 holds: these are terms of their own. So their sum is what was live, whichever options the parts
 before it take.
 """
@@ -8,6 +8,7 @@ before it take.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from haversack.torch.owners import Owners
 from haversack.torch.storages import Event, Made
 
 
@@ -15,71 +16,89 @@ from haversack.torch.storages import Event, Made
 class Figures:
     """One part, in bytes.
 
-    ``retained_bytes`` are made by its forward and alive at its end. ``gradient_bytes`` are made by
-    its backward and outlive the step; ``backward_peak_bytes`` has them in it.
+    ``retained_bytes`` are alive from its forward to its backward on its account. ``passing_bytes``
+    are made before its forward, are there meanwhile and are retained by no earlier part;
+    ``forward_peak_bytes`` leaves them out. ``gradient_bytes`` are made by its backward and outlive
+    the step; ``backward_peak_bytes`` has them in it.
     """
 
     retained_bytes: int = 0
     forward_peak_bytes: int = 0
+    passing_bytes: int = 0
     backward_peak_bytes: int = 0
     gradient_bytes: int = 0
 
 
-def held_bytes(events: Iterable[Event]) -> int:
-    """Add up what the forward made and outlives the step: the caller holds it."""
-    made = _all_made(events)
-    return sum(each.size_bytes for each in made if each.outlives and not each.in_backward)
+def held_by_part(events: Iterable[Event], parts: int) -> list[int]:
+    """Add up what the forward of each part made and outlives the step: the caller holds it."""
+    found = [0] * parts
+    for made in _all_made(events):
+        if made.outlives and not made.in_backward:
+            found[made.part] += made.size_bytes
+    return found
 
 
-def figures(events: Sequence[Event], parts: int) -> list[Figures]:
+def figures(events: Sequence[Event], parts: int, owners: Owners) -> list[Figures]:
     """Read the figures of all parts off one step."""
     found = [Figures() for _ in range(parts)]
-    live = _Live(parts)
-    ended = 0
+    live = _Live(parts, owners)
     for event in events:
-        if not event.in_backward:
-            ended = _end(found, live, ended, event.part)
         live.add(event)
-        part, own = found[event.part], live.own_bytes(event.part)
+        live.enter(event.part)
+        part = found[event.part]
         if event.in_backward:
-            part.backward_peak_bytes = max(part.backward_peak_bytes, own)
-        else:
+            part.backward_peak_bytes = max(part.backward_peak_bytes, live.own_bytes())
+        elif event.delta_bytes > 0:
+            passing = live.passing_bytes()
+            part.passing_bytes = max(part.passing_bytes, passing)
+            own = live.own_bytes() - passing
             part.forward_peak_bytes = max(part.forward_peak_bytes, own)
-            part.retained_bytes = live.forward[event.part]
+    for made in _all_made(events):
+        owner = owners.of(made)
+        if owner is not None and not (made.in_backward or made.outlives):
+            found[owner].retained_bytes += made.size_bytes
     for part, gradient_bytes in zip(found, live.gradients, strict=True):
         part.gradient_bytes = gradient_bytes
     return found
 
 
-def _end(found: Sequence[Figures], live: "_Live", ended: int, now: int) -> int:
-    """Note what parts retain when the next begins: their outputs count until their backward."""
-    for part in range(ended, now):
-        found[part].retained_bytes = live.forward[part]
-    return max(ended, now)
-
-
 class _Live:
-    """Live bytes by part: made in forward, gradients that stay, and all else of the backward."""
+    """Live bytes: of the forward by maker and owner, gradients that stay, and all else."""
 
-    def __init__(self, parts: int) -> None:
-        self.forward = [0] * parts
+    def __init__(self, parts: int, owners: Owners) -> None:
         self.gradients = [0] * parts
-        self.passing = 0
+        self._owners = owners
+        self._forward: dict[tuple[int, int], int] = {}
+        self._passing = 0
+        self._part = 0
 
     def add(self, event: Event) -> None:
         """Count an event in; what the caller holds is left out."""
         made = event.made
         if not made.in_backward:
             if not made.outlives:
-                self.forward[made.part] += event.delta_bytes
+                owner = self._owners.of(made)
+                # What passes by is as if the last part of all retained it.
+                key = made.part, len(self.gradients) if owner is None else owner
+                self._forward[key] = self._forward.get(key, 0) + event.delta_bytes
         elif made.outlives:
             self.gradients[made.part] += event.delta_bytes
         else:
-            self.passing += event.delta_bytes
+            self._passing += event.delta_bytes
 
-    def own_bytes(self, part: int) -> int:
-        """Add up what is live, without earlier parts and without gradients of later ones."""
-        return sum(self.forward[part:]) + self.gradients[part] + self.passing
+    def enter(self, part: int) -> None:
+        self._part = part
+
+    def own_bytes(self) -> int:
+        """Add up what is live, without what earlier parts retain and gradients of later ones."""
+        own = sum(size for (_, owner), size in self._forward.items() if owner >= self._part)
+        return own + self.gradients[self._part] + self._passing
+
+    def passing_bytes(self) -> int:
+        """Add up what was made before this part and is not retained by a part before it."""
+        return sum(
+            size for (maker, owner), size in self._forward.items() if maker < self._part <= owner
+        )
 
 
 def _all_made(events: Iterable[Event]) -> list[Made]:

@@ -66,6 +66,10 @@ class Region:
             function, kwargs = functools.partial(function, **kwargs), {}
         return checkpoint(function, *args, **self._settings, **kwargs)
 
+    def leave_generators(self) -> None:
+        """Restore no generators: under fake tensors none is drawn from, and none can be set."""
+        self._settings["preserve_rng_state"] = False
+
     def put(self, module: nn.Module) -> None:
         """Take the place of the module's forward."""
         module.__dict__["forward"] = self

@@ -12,17 +12,38 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+
+from haversack.torch.known import answer, learn
+from haversack.torch.leaves import leaves_of
+
+_DEVICE = torch.ops.prim.device.default
 
 
 @dataclass(slots=True)
 class Made:
-    """A storage: its size, the part and the pass that made it, and whether it outlives the step."""
+    """A storage: its size, the part and the pass that made it, and when it is freed.
+
+    ``maker`` is the operation by its occurrence in the block; ``takers`` are blocks that were given
+    it, by part and by place among their arguments. ``freed_in_backward`` is None if it outlives
+    the step.
+    """
 
     size_bytes: int
     part: int
     in_backward: bool
-    outlives: bool = True
+    freed_in_backward: bool | None = None
+    maker: tuple[str, int] | None = None
+    takers: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def outlives(self) -> bool:
+        """Whether it is there at the end of the step."""
+        return self.freed_in_backward is None
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether it is made in forward, for a backward, and is nobody's result."""
+        return not self.in_backward and self.freed_in_backward is True
 
 
 @dataclass(slots=True)
@@ -42,6 +63,14 @@ class Record:
     part: int = 0
     in_backward: bool = False
     events: list[Event] = field(default_factory=list)
+    known: dict[int, tuple[weakref.ref[Any], Made]] = field(default_factory=dict)
+
+    def made_of(self, tensor: Any) -> Made | None:
+        """Find the storage of a tensor, if it was made in this step."""
+        if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided:
+            return None
+        found = self.known.get(id(tensor.untyped_storage()))
+        return found[1] if found is not None else None
 
     def add(self, made: Made, delta_bytes: int) -> None:
         """Note a change of live bytes at the present place."""
@@ -60,44 +89,55 @@ class Storages(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self._record = record
         self._heard = heard
-        self._known: dict[int, tuple[weakref.ref[Any], Made]] = {}
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # Nothing is compiled here, and the wrapper that sees to it costs as much as what it wraps.
+        return False
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
+        if func is _DEVICE:  # asked of every fake tensor again and again
+            return func(*args, **kwargs)
+        known = answer(func, args)
+        if known is not None:
+            self._heard(func, args, kwargs, known)
+            return known
         given = {id(storage) for storage in _storages((args, kwargs))}
         result = func(*args, **kwargs)
         for storage in _storages(result):
             # A storage that was given is a view or an update, unless the operation resized it.
-            if id(storage) not in given or id(storage) in self._known:
+            if id(storage) not in given or id(storage) in self._record.known:
                 self._follow(storage)
+        learn(func, args, kwargs, result)
         self._heard(func, args, kwargs, result)
         return result
 
     def _follow(self, storage: torch.UntypedStorage) -> None:
         key = id(storage)
-        if key in self._known:
-            made = self._known[key][1]
+        if key in self._record.known:
+            made = self._record.known[key][1]
             if storage.nbytes() != made.size_bytes:
                 self._record.add(made, storage.nbytes() - made.size_bytes)
                 made.size_bytes = storage.nbytes()
             return
         made = Made(storage.nbytes(), self._record.part, self._record.in_backward)
-        self._known[key] = weakref.ref(storage, lambda _: self._forget(key)), made
+        self._record.known[key] = weakref.ref(storage, lambda _: self._forget(key)), made
         self._record.add(made, made.size_bytes)
 
     def _forget(self, key: int) -> None:
-        _, made = self._known.pop(key)
-        made.outlives = False
+        _, made = self._record.known.pop(key)
+        made.freed_in_backward = self._record.in_backward
         self._record.add(made, -made.size_bytes)
 
     def end(self) -> None:
         """Stop following: what is alive now outlives the step."""
-        self._known.clear()
+        self._record.known.clear()
 
 
 def _storages(value: Any) -> Iterator[torch.UntypedStorage]:
-    for leaf in tree_leaves(value):
+    for leaf in leaves_of(value):
         if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided:
             yield leaf.untyped_storage()

@@ -4,8 +4,9 @@ Parts between blocks have one option: they are saved whatever is chosen. Where t
 differ from run to run, the largest counts.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import functools
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -15,12 +16,13 @@ from haversack.errors import NotSupportedError
 from haversack.profile import OptionTable, Profile, ProfileBlock
 from haversack.torch.blocks import digest, fingerprint
 from haversack.torch.figures import Figures
+from haversack.torch.optimizers import NO_OPTIMIZER
 from haversack.torch.roofline import whole_ns
-from haversack.torch.watching import Seen, Watch
+from haversack.torch.watching import Seen
 
 NOT_PROFILED = (
     "workspaces of kernels, and what the allocator adds",
-    "the optimizer's step and its state",
+    NO_OPTIMIZER,
     "times: they are a roofline's, of operations one by one; nothing was timed",
     "kernels of other devices than the CPU, which may save other tensors",
 )
@@ -31,9 +33,10 @@ class Run:
     """One step: the option of each block that took one, and the figures of all parts."""
 
     options: Mapping[str, str]
-    watch: Watch
+    order: Sequence[str]
     figures: Sequence[Figures]
     held_bytes: int
+    recomputed_ns: Sequence[float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,10 @@ class _Row:
         mine, others = self.costs(), other.costs()
         return mine != others and all(b <= a for a, b in zip(mine, others, strict=True))
 
+    def or_more(self, other: "_Row") -> "_Row":
+        """Take the larger of each figure."""
+        return _Row(self.option, *map(max, self.costs(), other.costs()))
+
     def costs(self) -> tuple[int, int, int, int]:
         return (
             self.retained_bytes,
@@ -57,16 +64,27 @@ class _Row:
         )
 
 
-def profile_of(model: nn.Module, blocks: Mapping[str, nn.Module], runs: Sequence[Run]) -> Profile:
+def profile_of(
+    model: nn.Module,
+    blocks: Mapping[str, nn.Module],
+    seen: Mapping[str, Seen],
+    runs: Sequence[Run],
+    depending: Collection[int] = (),
+) -> Profile:
     """Put runs together; the first has every block saved."""
-    order = runs[0].watch.order
-    if any(run.watch.order != order for run in runs):
+    order = runs[0].order
+    if any(run.order != order for run in runs):
         raise NotSupportedError("the model's blocks run in another order from step to step")
     parts = list(_parts(order, runs))
     tables = list(dict.fromkeys(table for _, _, table in parts))
     sizes = _parameter_bytes(model, {name: blocks[name] for name in order})
     found = tuple(
-        _block(name, part, tables.index(table), sizes.get(name, 0), runs, blocks.get(name))
+        replace(
+            _block(name, part, runs, blocks.get(name), seen.get(name, Seen())),
+            table=tables.index(table),
+            parameter_bytes=sizes.get(name, 0),
+            data_dependent=part in depending,
+        )
         for part, name, table in parts
     )
     return Profile(
@@ -96,23 +114,15 @@ def _parts(order: Sequence[str], runs: Sequence[Run]) -> Iterator[tuple[int, str
 
 
 def _between(part: int, runs: Sequence[Run]) -> _Row:
-    found = [run.figures[part] for run in runs]
-    return _Row(
-        option="save",
-        retained_bytes=max(each.retained_bytes for each in found),
-        forward_peak_bytes=max(each.forward_peak_bytes for each in found),
-        backward_peak_bytes=max(each.backward_peak_bytes for each in found),
-        extra_ns=0,
-    )
+    return functools.reduce(_Row.or_more, (_row(part, run, runs, option="save") for run in runs))
 
 
 def _rows(part: int, name: str, runs: Sequence[Run]) -> list[_Row]:
     """Give a block's options: save, recompute, and the policies that no other option beats."""
     rows: dict[str, _Row] = {}
     for run in runs:
-        option = run.options.get(name, "save")
-        if option not in rows:
-            rows[option] = _row(option, run.figures[part], run.watch.seen[name])
+        row = _row(part, run, runs, option=run.options.get(name, "save"))
+        rows[row.option] = row.or_more(rows.get(row.option, row))
     return [
         row
         for row in rows.values()
@@ -121,13 +131,16 @@ def _rows(part: int, name: str, runs: Sequence[Run]) -> list[_Row]:
     ]
 
 
-def _row(option: str, figures: Figures, seen: Seen) -> _Row:
+def _row(part: int, run: Run, runs: Sequence[Run], *, option: str) -> _Row:
+    figures = run.figures[part]
+    # What passes by may do so in one run, and in another be retained by its maker.
+    passing = max(each.figures[part].passing_bytes for each in runs)
     return _Row(
         option=option,
         retained_bytes=figures.retained_bytes,
-        forward_peak_bytes=figures.forward_peak_bytes,
+        forward_peak_bytes=figures.forward_peak_bytes + passing,
         backward_peak_bytes=figures.backward_peak_bytes,
-        extra_ns=whole_ns(seen.recomputed_ns),
+        extra_ns=whole_ns(run.recomputed_ns[part]),
     )
 
 
@@ -157,16 +170,13 @@ def _parameter_bytes(model: nn.Module, blocks: Mapping[str, nn.Module]) -> dict[
 def _block(
     name: str,
     part: int,
-    table: int,
-    parameter_bytes: int,
     runs: Sequence[Run],
     block: nn.Module | None,
+    seen: Seen,
 ) -> ProfileBlock:
-    seen = runs[0].watch.seen[name] if block is not None else Seen()
     return ProfileBlock(
         name=name,
-        table=table,
-        parameter_bytes=parameter_bytes,
+        table=0,
         gradient_bytes=max(run.figures[part].gradient_bytes for run in runs),
         draws_random=seen.draws or seen.draws_elsewhere,
         mutated_buffers=seen.mutated_buffers,

@@ -4,6 +4,7 @@ Puts forwards around those of the blocks and hooks on the tensors between them; 
 themselves come from the tracker of storages. Knows no figures.
 """
 
+import functools
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -16,11 +17,33 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from haversack.errors import NotSupportedError
+from haversack.torch.known import depends_on_data
+from haversack.torch.leaves import leaves_of
 from haversack.torch.random_operations import draws_random
 from haversack.torch.roofline import Roofline, is_view
-from haversack.torch.storages import Record
+from haversack.torch.storages import Made, Record
 
 _COLLECTIVES = ("c10d", "_c10d_functional", "c10d_functional")
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What an operation's schema says: whether it makes tensors, and which arguments it changes."""
+
+    name: str
+    makes: bool
+    written: tuple[tuple[int, str], ...]
+
+
+@functools.cache
+def _kind(operation: Any) -> _Kind:
+    schema = operation._schema
+    written = tuple(
+        (place, argument.name)
+        for place, argument in enumerate(schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    )
+    return _Kind(str(operation), not is_view(operation) and not schema.is_mutable, written)
 
 
 @dataclass(slots=True)
@@ -60,54 +83,70 @@ class Seen:
 class Watch:
     """Follows the blocks of one step, whose names ``order`` has as they ran.
 
-    Part ``2 j + 1`` is the j-th of them; even parts lie between.
+    Part ``2 j + 1`` is the j-th of them; even parts lie between. Those in ``depending`` asked for
+    numbers that the arguments decide.
     """
 
     def __init__(self, names: Iterable[str], roofline: Roofline) -> None:
         self.record = Record()
         self.seen = {name: Seen() for name in names}
         self.order: list[str] = []
+        self.skipping: dict[str, int] = {}
+        self.depending: set[int] = set()
         self._roofline = roofline
         self._running: list[str] = []
         self._counts: Counter[str] = Counter()
-        self._makers: dict[int, tuple[Seen, tuple[str, int]]] = {}
 
     @property
     def parts(self) -> int:
         """How many parts the step had."""
         return 2 * len(self.order) + 1
 
+    def begin(self, model: nn.Module) -> None:
+        """Be told of the model whose step begins, its parameters being fake already."""
+
+    def ended(self, name: str, given: Any, result: Any) -> None:
+        """Be told what a block was given and returned."""
+
+    def skip(self, name: str, size_bytes: int) -> None:
+        """Take note of bytes that a block hands to one of its segment that is not the next."""
+        self.skipping[name] = self.skipping.get(name, 0) + size_bytes
+
     def heard(self, operation: Any, args: Any, kwargs: Any, result: Any) -> None:
         """Take note of an operation."""
+        kind = _kind(operation)
+        if depends_on_data(operation, args):
+            self.depending.add(self.record.part)
         if not self.record.in_backward:
-            self._note_writing(operation, args, kwargs)
+            self._note_writing(kind, args, kwargs)
         if not self._running:
             return
         seen = self.seen[self._running[-1]]
         if self.record.in_backward:
             seen.recomputed_ns += self._roofline.ns(operation, args, kwargs, result)
             return
-        name = str(operation)
-        occurrence = name, self._counts[name]
+        occurrence = kind.name, self._counts[kind.name]
         seen.operations.append(occurrence)
-        self._counts[name] += 1
-        if not is_view(operation) and not operation._schema.is_mutable:
-            for storage in _storages(result):
-                self._makers[storage] = seen, occurrence
+        self._counts[kind.name] += 1
+        if kind.makes:
+            for made in self._made(result):
+                made.maker = occurrence
         if draws_random(operation, args, kwargs):
             seen.draws = True
             given = any(isinstance(leaf, torch.Generator) for leaf in tree_leaves((args, kwargs)))
             seen.draws_elsewhere |= given
         seen.has_collectives |= operation.namespace in _COLLECTIVES
 
-    def _note_writing(self, operation: Any, args: Any, kwargs: Any) -> None:
-        for place, argument in enumerate(operation._schema.arguments):
-            if argument.alias_info is not None and argument.alias_info.is_write:
-                given = args[place] if place < len(args) else kwargs.get(argument.name)
-                for storage in _storages(given):
-                    if storage in self._makers:
-                        seen, occurrence = self._makers[storage]
-                        seen.changed.add(occurrence)
+    def _note_writing(self, kind: "_Kind", args: Any, kwargs: Any) -> None:
+        for place, name in kind.written:
+            given = args[place] if place < len(args) else kwargs.get(name)
+            for made in self._made(given):
+                if made.maker is not None:
+                    self.seen[self.order[made.part // 2]].changed.add(made.maker)
+
+    def _made(self, value: Any) -> list[Made]:
+        found = map(self.record.made_of, leaves_of(value))
+        return [made for made in found if made is not None]
 
     def inside(self, name: str, module: nn.Module) -> Callable[..., Any]:
         """Wrap a forward so that its operations are heard, in forward and in recomputation."""
@@ -140,8 +179,10 @@ class Watch:
 
         def watched(*args: Any, **kwargs: Any) -> Any:
             part = self._begin(name)
+            self._note_taking(part, (args, kwargs))
             self._on_gradients((args, kwargs), part - 1)
             result = forward(*args, **kwargs)
+            self.ended(name, (args, kwargs), result)
             self._on_gradients(result, part)
             self.record.enter(part + 1)
             return result
@@ -162,6 +203,12 @@ class Watch:
         self.record.enter(part)
         return part
 
+    def _note_taking(self, part: int, given: Any) -> None:
+        for place, leaf in enumerate(tree_leaves(given)):
+            made = self.record.made_of(leaf)
+            if made is not None:
+                made.takers.append((part, place))
+
     def _on_gradients(self, value: Any, part: int) -> None:
         for leaf in tree_leaves(value):
             if isinstance(leaf, torch.Tensor) and leaf.requires_grad:
@@ -179,11 +226,6 @@ class Watch:
         return arrived
 
 
-def _storages(value: Any) -> list[int]:
-    leaves = [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
-    return [leaf.untyped_storage()._cdata for leaf in leaves if leaf.layout is torch.strided]
-
-
 def _versions(args: Any, kwargs: Any) -> list[int]:
     leaves = tree_leaves((args, kwargs))
     return [leaf._version for leaf in leaves if isinstance(leaf, torch.Tensor)]
@@ -193,5 +235,8 @@ def _buffers(module: nn.Module) -> dict[str, tuple[int, int]]:
     return {name: (id(each), each._version) for name, each in module.named_buffers()}
 
 
-def _states() -> tuple[Any, bytes]:
-    return random.getstate(), repr(np.random.get_state(legacy=False)).encode()
+def _states() -> tuple[Any, ...]:
+    numpy: Any = np.random.get_state(legacy=False)
+    inner = numpy["state"]
+    key = inner["key"].tobytes() if "key" in inner else repr(inner)
+    return random.getstate(), key, inner.get("pos"), numpy.get("has_gauss")

@@ -90,6 +90,22 @@ def floor(table: Tables, cancel: Cancel = None) -> Floor:
     return Floor(max(found.peak, table.fixed_bytes), local(table, found.options))
 
 
+def peak(table: Tables, options: Sequence[int]) -> int:
+    """Give the highest moment of a plan, by the index of each block's own option."""
+    from haversack_kernels import ceiling
+
+    found = ceiling.evaluate(
+        table.offsets,
+        table.retained,
+        table.forward_peak,
+        table.backward_peak,
+        table.forward_base,
+        table.backward_base,
+        np.array(options, dtype=np.int64) + table.offsets[:-1],
+    )
+    return max(found.peak, table.fixed_bytes)
+
+
 def solve(
     table: Tables, budget_bytes: int, *, state_limit: int, solving: Solving
 ) -> "tuple[Choice, Explanation]":

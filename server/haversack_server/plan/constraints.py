@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from haversack.errors import InvalidRequestError, NotSupportedError
+from haversack.errors import InvalidRequestError
 from haversack.plan import PlanConstraints
 from haversack_server.memory.chain import Chain, Option
 
@@ -26,11 +26,6 @@ def allowed(
     left = dict(options)
     if constraints is None:
         return left
-    if constraints.equal_treatment:
-        raise NotSupportedError(
-            "constraints.equal_treatment: this version chooses for each block by itself; "
-            "leave it out"
-        )
     for name in ("must_save", "must_recompute"):
         saves = name == "must_save"
         for place, block in enumerate(getattr(constraints, name)):

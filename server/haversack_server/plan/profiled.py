@@ -1,188 +1,105 @@
-"""A plan for a profiled model: one option for each block, under the peak that was profiled.
+"""A plan for a profiled model: options and segments for its blocks, under the peak of its step.
 
 The chain, its options and what lies between its blocks are the profile's; states are parameters,
-gradients and the optimizer's moments. A profile is of one rank as it ran, so nothing is sharded.
+gradients and the optimizer's moments. The rungs are in ``ladder``.
 """
 
-from collections.abc import Sequence
-from dataclasses import fields, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 from haversack.basis import Basis
-from haversack.errors import InvalidRequestError, NotSupportedError
-from haversack.parallelism import Parallelism
 from haversack.plan import BudgetConversion, FrontierPoint, Plan, PlanRequest, PlanStatus, Rung
 from haversack.profile import Profile
-from haversack.run import BlockAction, BytesKind, Optimizer, Training
 from haversack.units import format_bytes
-from haversack_server.memory.bounds import MOST
-from haversack_server.memory.optimizers.kinds import KINDS, Form
-from haversack_server.plan import ceiling, limits
+from haversack_server.plan import limits, profiled_request, purity
 from haversack_server.plan.constraints import allowed
+from haversack_server.plan.frontiers import budgets_of, reading_of
+from haversack_server.plan.ladder import Found, Ladder
+from haversack_server.plan.profiled_actions import actions_of, saved_count
+from haversack_server.plan.profiled_beside import EqualBlocks, baselines_of
 from haversack_server.plan.profiled_chain import ProfiledChain, chain_of, options_of
-from haversack_server.plan.solving import Cancel, Solving, solved_by
-
-if TYPE_CHECKING:
-    from haversack_kernels.ceiling import Choice
-
-_READ = ("optimizer", "accumulation")
+from haversack_server.plan.profiled_peaks import moments_of, peak_of
+from haversack_server.plan.solving import Solving
 
 
 def plan_profile(request: PlanRequest, solving: Solving) -> Plan:
-    """Choose an option for each block of the profile, at least extra time."""
+    """Choose how to run each block of the profile, at least extra time."""
     profile = request.profile
     assert profile is not None
-    _check(request, profile)
-    moments, said = _moments_bytes(request.training, profile)
-    chain = chain_of(
-        profile,
-        allowed(options_of(profile), request.constraints),
-        moments_bytes=moments,
-        accumulation=request.training.accumulation or 1,
-    )
-    _check_bounds(chain)
-    conversion = _budget(request)
-    table = chain.tables()
-    least = ceiling.floor(table, solving.cancel)
+    profiled_request.check(request, profile)
+    chain, said = _chain(request, profile)
+    conversion = profiled_request.budget_of(request)
+    left = conversion.allocated_bytes
+    ladder = Ladder(chain, request.state_limit or limits.STATE_LIMIT, solving)
+    alike = request.constraints is not None and request.constraints.equal_treatment
+    way = EqualBlocks(profile, ladder, request.graph_ns) if alike else ladder
+    floor_bytes, least = way.floor()
+    least_bytes, floor_at = peak_of(chain, least)
+    profiled_request.check_least(least_bytes)
     common = Plan(
         budget=conversion,
-        floor_bytes=least.peak_bytes,
-        floor_at=chain.peak(least.choice)[1],
-        frontier=_frontier(request, chain, table, least, solving.cancel),
-        assumptions=(*said, *_assumed(request)),
-        ignored_inputs=_ignored(request.training),
+        floor_bytes=floor_bytes,
+        floor_at=floor_at,
+        frontier=_frontier(request, ladder, way, floor_bytes),
+        baselines=baselines_of(ladder, left),
+        assumptions=(*said, *profiled_request.assumed(request), *purity.assumed(profile)),
+        ignored_inputs=profiled_request.ignored(request.training),
         not_modelled=profile.not_profiled,
-        basis=Basis.PROFILED,
+        basis=profile.basis or Basis.PROFILED,
     )
-    if least.peak_bytes > conversion.allocated_bytes:
+    if floor_bytes > left:
         return _infeasible(common, conversion)
-    choice, why = ceiling.solve(
-        table,
-        conversion.allocated_bytes,
-        state_limit=request.state_limit or limits.STATE_LIMIT,
-        solving=solving,
+    answer = _feasible(common, profile, chain, way.solve(left))
+    if way is ladder:
+        return answer
+    return replace(answer, equal_treatment_ns=answer.extra_ns - ladder.solve(left).extra_ns)
+
+
+def _chain(request: PlanRequest, profile: Profile) -> tuple[ProfiledChain, tuple[str, ...]]:
+    """Put blocks, their open options and the states together; say what was assumed of these."""
+    moments_bytes, said = profiled_request.moments_bytes(request.training, profile)
+    own = profiled_request.has_its_own(request.training, profile)
+    purity.check_must_recompute(profile, request.constraints)
+    chain = chain_of(
+        profile,
+        allowed(purity.pure(profile, options_of(profile)), request.constraints),
+        moments_bytes=moments_bytes,
+        accumulation=request.training.accumulation or 1,
+        step_bytes=profile.optimizer_step_bytes if own else 0,
     )
-    return replace(
-        _feasible(common, profile, chain, ceiling.local(table, choice.options), choice),
-        solver=f"ceiling dynamic programme, Pareto {why.algorithm}",
-        solved_by=solved_by(why),
-    )
+    profiled_request.check_bounds(chain)
+    if request.constraints is not None and request.constraints.without_segments:
+        chain = replace(chain, inside=(None,) * len(chain.names))
+    return chain, said
 
 
-def _check(request: PlanRequest, profile: Profile) -> None:
-    if not profile.blocks:
-        raise InvalidRequestError("the profile has no blocks; profile a model", field="profile")
-    for place, block in enumerate(profile.blocks):
-        if not profile.tables[block.table].option:
-            raise InvalidRequestError(
-                f"{block.name} has no options; its table is empty",
-                field=f"profile.tables[{block.table}]",
-            )
-        if any(other.name == block.name for other in profile.blocks[:place]):
-            raise InvalidRequestError(
-                f"{block.name} is there twice; a block has one name",
-                field=f"profile.blocks[{place}].name",
-            )
-    if replace(request.parallelism, world_size=None) != Parallelism() or (
-        request.parallelism.world_size not in (None, 1)
-    ):
-        raise NotSupportedError(
-            "parallelism: a profile is of one rank as it ran, and this version shards none; "
-            "leave it out"
-        )
-
-
-def _check_bounds(chain: ProfiledChain) -> None:
-    most = chain.standing_bytes + 2 * chain.all_gradients
-    for options in chain.options:
-        most += max(
-            max(each.retained_bytes, each.forward_peak_bytes, each.backward_peak_bytes)
-            + each.extra_ns
-            for each in options
-        )
-    if most > MOST:
-        raise InvalidRequestError(
-            f"bytes and nanoseconds sum to {float(most):.3g}, more than can be written",
-            field="profile",
-        )
-
-
-def _moments_bytes(training: Training, profile: Profile) -> tuple[int, tuple[str, ...]]:
-    """Give the bytes of the optimizer's moments: so many copies of what has gradients."""
-    optimizer = training.optimizer or Optimizer.ADAMW
-    kind = KINDS[optimizer]
-    if kind.form is not Form.WHOLE or kind.width is not None:
-        raise NotSupportedError(
-            f"training.optimizer {optimizer.name}: a profile has bytes of gradients and no shapes; "
-            "an optimizer that keeps whole copies would do, such as ADAMW or SGD_MOMENTUM"
-        )
-    said = () if training.optimizer else ("optimizer: AdamW",)
-    copied = sum(block.gradient_bytes for block in profile.blocks)
-    return kind.moments * copied, (*said, "the optimizer's moments have the gradients' type")
-
-
-def _budget(request: PlanRequest) -> BudgetConversion:
-    budget = request.budget
-    if budget is None:
-        raise InvalidRequestError("a profile's plan needs a budget in bytes", field="budget")
-    if budget.kind is BytesKind.DEVICE:
-        raise NotSupportedError(
-            "budget.kind: what a device needs beside allocated bytes is not in a profile; give "
-            "allocated bytes"
-        )
-    step = f"allocated bytes: {format_bytes(budget.bytes)}; the profile's figures, no margin"
-    given = replace(budget, kind=BytesKind.ALLOCATED)
-    return BudgetConversion(given=given, allocated_bytes=budget.bytes, steps=(step,))
-
-
-def _assumed(request: PlanRequest) -> tuple[str, ...]:
-    budget, accumulation = request.budget, request.training.accumulation
-    unsaid = budget is not None and budget.kind is BytesKind.UNSPECIFIED
-    kind = ("budget: it limits allocated bytes",) if unsaid else ()
-    one = ("accumulation: 1; gradients are made anew in each step",) if not accumulation else ()
-    return (*kind, *one, *limits.assumed(request))
-
-
-def _ignored(training: Training) -> tuple[str, ...]:
-    given = [
-        each.name
-        for each in fields(training)
-        if each.name not in _READ and getattr(training, each.name) != getattr(Training(), each.name)
-    ]
-    return tuple(f"training.{name}: the profile is of the step as it ran" for name in given)
-
-
-def _feasible(
-    common: Plan,
-    profile: Profile,
-    chain: ProfiledChain,
-    chosen: Sequence[int],
-    choice: "Choice",
-) -> Plan:
-    options = [options[index] for options, index in zip(chain.options, chosen, strict=True)]
-    extra = sum(option.extra_ns for option in options)
-    gap = 0 if choice.proven else extra - choice.lower_bound
-    peak_bytes, at = chain.peak(chosen)
-    changed = sum(option.name != "save" for option in options)
+def _feasible(common: Plan, profile: Profile, chain: ProfiledChain, found: Found) -> Plan:
+    actions = actions_of(profile, chain, found.pieces)
+    gap = found.extra_ns - found.lower_bound
+    peak_bytes, at = peak_of(chain, found.pieces)
+    changed = sum(action.option != "save" for action in actions)
+    segments = sum(piece.option is None for piece in found.pieces)
+    together = f", {segments} segments among them" if segments else ""
     budget = common.budget.allocated_bytes if common.budget else 0
+    most = sum(max(each.extra_ns for each in rows) for rows in chain.options)
     return replace(
         common,
         status=PlanStatus.OPTIMAL if gap == 0 else PlanStatus.FEASIBLE,
-        actions=tuple(
-            BlockAction(block=block.name, option=option.name, fingerprint=block.fingerprint)
-            for block, option in zip(profile.blocks, options, strict=True)
-        ),
-        total_gain=sum(max(each.extra_ns for each in rows) for rows in chain.options) - extra,
-        total_size_bytes=sum(option.retained_bytes for option in options),
-        extra_ns=extra,
+        actions=actions,
+        total_gain=max(0, most - found.extra_ns),
+        total_size_bytes=sum(piece.retained_bytes for piece in found.pieces),
+        extra_ns=found.extra_ns,
         predicted_peak_bytes=peak_bytes,
         peak_at=at,
-        lower_bound=extra - gap,
+        moments=moments_of(chain, found.pieces),
+        lower_bound=found.lower_bound,
         gap=gap,
-        rung=Rung.CEILING,
+        rung=found.rung,
+        reading=reading_of(common.frontier, budget, found.extra_ns),
+        solver=found.solver,
+        solved_by=found.solved_by,
         reason=(
-            f"{changed} of {len(options)} parts are recomputed, wholly or in part; the profiled "
-            f"peak of {format_bytes(peak_bytes)} is within {format_bytes(budget)}"
+            f"{changed} of {len(actions)} parts are recomputed, wholly or in part{together}; the "
+            f"profiled peak of {format_bytes(peak_bytes)} is within {format_bytes(budget)}"
         ),
     )
 
@@ -193,7 +110,8 @@ def _infeasible(common: Plan, conversion: BudgetConversion) -> Plan:
     return replace(
         common,
         status=PlanStatus.INFEASIBLE,
-        solver="floor by halving the budget",
+        reading=reading_of(common.frontier, conversion.allocated_bytes, None),
+        solver="floor by lists of retained and peak",
         rung=Rung.FLOOR,
         reason=(
             f"no plan holds {format_bytes(conversion.allocated_bytes)}: the least peak is "
@@ -204,35 +122,20 @@ def _infeasible(common: Plan, conversion: BudgetConversion) -> Plan:
 
 
 def _frontier(
-    request: PlanRequest,
-    chain: ProfiledChain,
-    table: ceiling.Tables,
-    least: ceiling.Floor,
-    cancel: Cancel,
+    request: PlanRequest, ladder: Ladder, way: Ladder | EqualBlocks, floor_bytes: int
 ) -> tuple[FrontierPoint, ...]:
-    points = request.frontier_points
-    points = limits.FRONTIER_POINTS if points is None else points
-    if points == 0:
+    chain = ladder.chain
+    saved = ladder.of_options([0] * len(chain.options))
+    budgets = budgets_of(request, floor_bytes, peak_of(chain, saved)[0])
+    if not budgets:
         return ()
-    everything = max(least.peak_bytes, chain.peak([0] * len(chain.options))[0])
-    span, steps = everything - least.peak_bytes, max(1, points - 1)
-    budgets = sorted({least.peak_bytes + span * step // steps for step in range(points)})
-    state_limit = request.state_limit or limits.STATE_LIMIT
-    choices = ceiling.frontier(table, budgets, state_limit=state_limit, cancel=cancel)
     return tuple(
-        _point(chain, each, ceiling.local(table, choice.options), choice)
-        for each, choice in zip(budgets, choices, strict=True)
-    )
-
-
-def _point(
-    chain: ProfiledChain, budget_bytes: int, chosen: Sequence[int], choice: "Choice"
-) -> FrontierPoint:
-    names = [rows[index].name for rows, index in zip(chain.options, chosen, strict=True)]
-    return FrontierPoint(
-        budget_bytes=budget_bytes,
-        peak_bytes=chain.peak(chosen)[0],
-        cost=choice.extra,
-        saved_count=names.count("save"),
-        proven=choice.proven,
+        FrontierPoint(
+            budget_bytes=each,
+            peak_bytes=peak_of(chain, found.pieces)[0],
+            cost=found.extra_ns,
+            saved_count=saved_count(chain, found.pieces),
+            proven=found.proven,
+        )
+        for each, found in zip(budgets, way.frontier(budgets), strict=True)
     )

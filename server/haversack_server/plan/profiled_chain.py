@@ -1,20 +1,33 @@
-"""A profile as the planner sees it: options by block, what stands beside them, and the peak.
+"""A profile as the planner sees it: options by block, and what stands beside them.
 
 A moment is the forward or the backward of one block. At it are live: states, what the caller holds,
 gradients made so far, what the blocks before retain, and the block's own peak.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 
 import numpy as np
 
-from haversack.plan import PeakAt
 from haversack.profile import OptionTable, Profile
-from haversack.units import format_bytes
 from haversack_server.memory.chain import Option
 from haversack_server.plan.ceiling import Tables
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inside:
+    """A block that may be in a segment: its options there, and its whole forward.
+
+    ``segment_bytes`` are what it leaves in the middle of one, ``peak_bytes`` the highest while its
+    forward runs there, the output of the block before included.
+    """
+
+    save: Option
+    recompute: Option
+    segment_bytes: int
+    peak_bytes: int
+    forward_ns: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +35,8 @@ class ProfiledChain:
     """Blocks in the order of the forward, with bytes that no option changes.
 
     ``standing_bytes`` are there at every moment; ``gradients_before`` at a block's backward were
-    made by the backwards before it, or stand from an earlier microbatch.
+    made by the backwards before it, or stand from an earlier microbatch. ``step_bytes`` are what
+    the optimizer's step adds while it runs.
     """
 
     names: tuple[str, ...]
@@ -31,39 +45,18 @@ class ProfiledChain:
     forward_gradients: tuple[int, ...]
     gradients_before: tuple[int, ...]
     all_gradients: int
+    step_bytes: int = 0
+    inside: tuple[Inside | None, ...] = ()
 
-    def peak(self, chosen: Sequence[int]) -> tuple[int, PeakAt]:
-        """Give the highest live bytes with these options, and where they are."""
-        rows = [options[index] for options, index in zip(self.options, chosen, strict=True)]
-        kept = [0, *accumulate(row.retained_bytes for row in rows)]
-        moments = [
-            self._moment("forward", place, kept[place], row.forward_peak_bytes)
-            for place, row in enumerate(rows)
-        ] + [
-            self._moment("backward", place, kept[place], row.backward_peak_bytes)
-            for place, row in reversed(list(enumerate(rows)))
-        ]
-        last = self.standing_bytes + self.all_gradients
-        step = PeakAt(phase="optimizer", moment="optimizer step")
-        return max([*moments, (last, step)], key=lambda moment: moment[0])
+    @property
+    def fixed_bytes(self) -> int:
+        """The highest moment that no option moves: the optimizer's step."""
+        return self.standing_bytes + self.all_gradients + self.step_bytes
 
-    def _moment(self, phase: str, place: int, kept: int, own: int) -> tuple[int, PeakAt]:
-        gradients = (self.forward_gradients if phase == "forward" else self.gradients_before)[place]
-        name = self.names[place]
-        terms = {
-            "states and what the caller holds": self.standing_bytes,
-            "gradients so far": gradients,
-            "retained by the blocks before": kept,
-            f"{phase} of {name}": own,
-        }
-        largest = sorted(terms.items(), key=lambda term: -term[1])
-        at = PeakAt(
-            block=name,
-            phase=phase,
-            moment=f"{phase} {name}",
-            largest_terms=tuple(f"{term}: {format_bytes(size)}" for term, size in largest if size),
-        )
-        return sum(terms.values()), at
+    def base(self, forward: bool, place: int) -> int:
+        """Bytes at a block's forward or backward that no option changes."""
+        gradients = self.forward_gradients if forward else self.gradients_before
+        return self.standing_bytes + gradients[place]
 
     def tables(self) -> Tables:
         """Write the chain as the columns of the ceiling's programme."""
@@ -77,7 +70,7 @@ class ProfiledChain:
             extra=np.array([row.extra_ns for row in rows], dtype=np.int64),
             forward_base=self.standing_bytes + np.array(self.forward_gradients, dtype=np.int64),
             backward_base=self.standing_bytes + np.array(self.gradients_before, dtype=np.int64),
-            fixed_bytes=self.standing_bytes + self.all_gradients,
+            fixed_bytes=self.fixed_bytes,
         )
 
 
@@ -87,6 +80,7 @@ def chain_of(
     *,
     moments_bytes: int,
     accumulation: int,
+    step_bytes: int = 0,
 ) -> ProfiledChain:
     """Put a profile's blocks and the states of a run together."""
     gradients = [block.gradient_bytes for block in profile.blocks]
@@ -100,12 +94,39 @@ def chain_of(
         options=tuple(options[block.name] for block in profile.blocks),
         standing_bytes=sum(block.parameter_bytes for block in profile.blocks)
         + moments_bytes
+        + profile.standing_bytes
         + profile.held_by_caller_bytes
         + profile.workspace_bytes,
         forward_gradients=(stands,) * len(gradients),
         gradients_before=tuple(reversed(before)),
         all_gradients=total,
+        step_bytes=step_bytes,
+        inside=_inside(profile, options),
     )
+
+
+def _inside(
+    profile: Profile, allowed: Mapping[str, tuple[Option, ...]]
+) -> tuple[Inside | None, ...]:
+    """Give the blocks that may be in a segment: recomputation is open to them, and was profiled."""
+    every, found = options_of(profile), list[Inside | None]()
+    for block in profile.blocks:
+        rows = {option.name: option for option in every[block.name]}
+        may = any(option.name == "recompute" for option in allowed[block.name])
+        known = block.segment_bytes, block.segment_peak_bytes, block.forward_ns
+        if not may or "save" not in rows or None in known:
+            found.append(None)
+            continue
+        found.append(
+            Inside(
+                save=rows["save"],
+                recompute=rows["recompute"],
+                segment_bytes=block.segment_bytes or 0,
+                peak_bytes=block.segment_peak_bytes or 0,
+                forward_ns=block.forward_ns or 0,
+            )
+        )
+    return tuple(found)
 
 
 def options_of(profile: Profile) -> dict[str, tuple[Option, ...]]:

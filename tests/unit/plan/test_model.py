@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from haversack.errors import InvalidRequestError, NotSupportedError
+from haversack.errors import InvalidRequestError
 from haversack.estimate import EstimateRequest, EstimateVerdict
 from haversack.parallelism import Parallelism, Sharding
 from haversack.plan import (
@@ -102,7 +102,7 @@ def test_the_device_s_budget_is_the_largest_with_which_the_run_fits() -> None:
     left = answer.budget.allocated_bytes
     assert answer.predicted_peak_bytes is not None
     assert answer.predicted_peak_bytes <= left
-    profile, _ = calibrated("hf-eager", "sharded parameters", 8)
+    profile, _ = calibrated("hf-eager", ("sharded parameters",), 8)
     degrees = resolve(SHARDED)
     assert peak_of(left, profile, degrees).device.high_bytes <= 80 * GIB
     assert peak_of(left + 1, profile, degrees).device.high_bytes > 80 * GIB
@@ -131,18 +131,11 @@ def test_a_plan_without_budget_or_device_is_refused() -> None:
         plan(PlanRequest(documents=(LLAMA_3_8B,), training=Training(microbatch=1, seq=128)))
 
 
-@pytest.mark.parametrize(
-    ("degrees", "attention"),
-    [(Parallelism(world_size=8, pp=2), Attention.FLASH), (Parallelism(), Attention.UNKNOWN)],
-)
-def test_what_is_not_planned_for_gets_no_plan_and_is_named(
-    degrees: Parallelism, attention: Attention
-) -> None:
+def test_what_is_not_planned_for_gets_no_plan_and_is_named() -> None:
     answer = plan(
         PlanRequest(
             documents=(LLAMA_3_8B,),
-            training=Training(microbatch=1, seq=128, attention=attention),
-            parallelism=degrees,
+            training=Training(microbatch=1, seq=128, attention=Attention.UNKNOWN),
             budget=Budget(bytes=80 * GIB),
         )
     )
@@ -299,11 +292,6 @@ def test_constraints_that_cannot_be_kept_are_refused(
 ) -> None:
     with pytest.raises(InvalidRequestError, match=words):
         constrained(constraints)
-
-
-def test_equal_treatment_is_refused_by_name() -> None:
-    with pytest.raises(NotSupportedError, match="equal_treatment"):
-        constrained(PlanConstraints(equal_treatment=True))
 
 
 def test_variations_plan_as_requests_of_their_own_would() -> None:

@@ -206,3 +206,10 @@ def test_what_a_profile_cannot_answer_is_refused() -> None:
         extra_ns=(0,),
     )
     assert_refused("more than can be written", profile=replace(PROFILE, tables=(SAVED, huge)))
+    own = replace(PROFILE, optimizer_state_bytes=0, optimizer_step_bytes=2**63 - 1)
+    assert_refused("more than can be written", profile=own, training=Training())
+    with pytest.raises(InvalidRequestError, match="less than nothing") as error:
+        planned(1000, replace(PROFILE, workspace_bytes=-1000))
+    assert error.value.field == "profile.workspace_bytes"
+    with pytest.raises(InvalidRequestError, match="held_by_caller_bytes: -1 is too small"):
+        replace(PROFILE, held_by_caller_bytes=-1)

@@ -264,6 +264,13 @@ def test_applying_twice_is_refused() -> None:
         apply(model, plan_of({"layers.2": "recompute"})).remove()
 
 
+def test_a_compiled_model_is_refused_in_words_that_say_what_to_do() -> None:
+    plan = Plan(actions=(BlockAction(block="0", option="recompute"),))
+    compiled: Any = torch.compile(nn.Sequential(nn.Linear(2, 2)), backend="eager")
+    with pytest.raises(InvalidRequestError, match=r"before torch\.compile"):
+        apply(compiled, plan)
+
+
 def test_a_block_within_another_is_refused() -> None:
     with pytest.raises(InvalidRequestError, match="which has it already"):
         apply(model_of(), plan_of({"layers.0": "recompute", "layers.0.wide": "recompute"}))

@@ -1,0 +1,115 @@
+"""The step of a workload, run as often as its profile needs, each time by other options.
+
+A first forward tells what each block does. Blocks that do the same in the same surroundings run
+once in the steps after it; the others of them have stand-ins, so that depth costs little.
+"""
+
+import gc
+from collections.abc import Iterable, Mapping, Sequence
+
+from torch import nn
+
+from haversack.torch.fake_step import FakeStep
+from haversack.torch.fakes import Fakes
+from haversack.torch.figures import figures, held_by_part
+from haversack.torch.owners import Owners, passing_places
+from haversack.torch.policy import parsed
+from haversack.torch.repeats import Repeats
+from haversack.torch.roofline import Roofline
+from haversack.torch.tables import Run
+from haversack.torch.traces import TracingWatch
+from haversack.torch.watching import Watch
+from haversack.torch.workload import Workload
+
+
+class Runs:
+    """Runs steps of a workload under fake tensors.
+
+    ``order`` names the blocks as they ran, ``open_blocks`` those that may run twice; ``seen`` has
+    what each of them did, ``depending`` the parts whose path depends on the arguments.
+    """
+
+    def __init__(
+        self, workload: Workload, blocks: Mapping[str, nn.Module], roofline: Roofline
+    ) -> None:
+        self._workload = workload
+        self._blocks = blocks
+        self._roofline = roofline
+        self._fakes = Fakes()
+        traced = TracingWatch(blocks, roofline)
+        FakeStep(workload, traced, {}, fakes=self._fakes).run(backward=False)
+        self.order, self.seen, self.depending = traced.order, traced.seen, traced.depending
+        self.open_blocks = [name for name in self.order if self.seen[name].may_recompute]
+        self.repeats = _repeats(traced)
+        self._charged: set[int] = set()
+        self._stubs = {
+            name: stub
+            for name, stub in traced.stubs.items()
+            if stub is not None and not self.repeats.is_run(self.part(name))
+        }
+        self._steps: list[tuple[Mapping[str, str], Watch]] = []
+
+    def part(self, name: str) -> int:
+        """Give the part that a block is."""
+        return 2 * self.order.index(name) + 1
+
+    @property
+    def keeping_blocks(self) -> list[str]:
+        """Those of the open blocks that may be in a segment, once the steps are read.
+
+        A segment is planned as if its input were on its maker's account, as it is for these.
+        """
+        return [
+            name
+            for name in self.open_blocks
+            if self.repeats.stands_for[self.part(name)] not in self._charged
+        ]
+
+    def add(self, options: Mapping[str, str]) -> None:
+        """Run a step with these options; the first has none: all blocks are saved."""
+        self._steps.append((options, self.watched(options)))
+
+    def watched(self, options: Mapping[str, str], segments: Iterable[Sequence[str]] = ()) -> Watch:
+        """Run a step and give what was seen; figures of some blocks are those of others."""
+        watch = Watch(self._blocks, self._roofline)
+        step = FakeStep(
+            self._workload, watch, options, segments, fakes=self._fakes, stubs=self._stubs
+        )
+        step.run()
+        return watch
+
+    def read(self) -> list[Run]:
+        """Read the figures of all parts off each of the steps."""
+        passing = passing_places(self._steps[0][1].record.events)
+        gc.collect()  # steps leave cycles behind, and no step collects them
+        return [self._read(options, watch, passing) for options, watch in self._steps]
+
+    def _read(self, options: Mapping[str, str], watch: Watch, passing: set[tuple[int, int]]) -> Run:
+        policies = {self.part(name): parsed(option) for name, option in options.items()}
+        owners = Owners(
+            open_parts={self.part(name) for name in self.open_blocks},
+            passing=passing,
+            policies={part: each.saved for part, each in policies.items() if each is not None},
+        )
+        events = watch.record.events
+        self._charged |= owners.charged_takers(events)
+        found = figures(events, watch.parts, owners)
+        held = held_by_part(events, watch.parts)
+        standing = self.repeats.stands_for
+        return Run(
+            options=options,
+            order=watch.order,
+            figures=[found[part] for part in standing],
+            held_bytes=sum(held[part] for part in standing),
+            recomputed_ns=[
+                watch.seen[watch.order[part // 2]].recomputed_ns if part % 2 else 0.0
+                for part in standing
+            ],
+        )
+
+
+def _repeats(traced: TracingWatch) -> Repeats:
+    needed = [
+        2 * place + 1 for place, name in enumerate(traced.order) if traced.stubs[name] is None
+    ]
+    return Repeats(traced.traces.keys(traced.parts), needed)

@@ -1,0 +1,60 @@
+"""The moments of a profiled step: how high each is, where, and what it is made of."""
+
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+
+from haversack.plan import MomentPeak, PeakAt
+from haversack.units import format_bytes
+from haversack_server.plan.pieces import FORWARD, Moment, Piece
+from haversack_server.plan.profiled_chain import ProfiledChain
+
+Height = tuple[int, PeakAt]
+
+
+def peak_of(chain: ProfiledChain, pieces: Sequence[Piece]) -> Height:
+    """Give the highest live bytes of a step, and where they are; of equal ones the first."""
+    return max(heights(chain, pieces), key=lambda height: height[0])
+
+
+def moments_of(chain: ProfiledChain, pieces: Sequence[Piece]) -> tuple[MomentPeak, ...]:
+    """Give the highest live bytes of each block in each phase, in their order."""
+    peaks: dict[tuple[str, str], int] = {}
+    for size, at in heights(chain, pieces):
+        key = at.phase, at.block
+        peaks[key] = max(size, peaks.get(key, 0))
+    return tuple(
+        MomentPeak(phase=phase, block=block, peak_bytes=size)
+        for (phase, block), size in peaks.items()
+    )
+
+
+def heights(chain: ProfiledChain, pieces: Sequence[Piece]) -> Iterator[Height]:
+    """Give every moment of a step, in order: forward, backward, the optimizer's step."""
+    kept = [0, *accumulate(piece.retained_bytes for piece in pieces)]
+    placed = list(zip(pieces, kept, strict=False))
+    for piece, before in placed:
+        for moment in piece.moments:
+            if moment.phase == FORWARD:
+                yield _height(chain, moment, before)
+    for piece, before in reversed(placed):
+        for moment in piece.backward_moments:
+            yield _height(chain, moment, before)
+    yield chain.fixed_bytes, PeakAt(phase="optimizer", moment="optimizer step")
+
+
+def _height(chain: ProfiledChain, moment: Moment, kept: int) -> Height:
+    forward, name = moment.phase == FORWARD, chain.names[moment.place]
+    terms = {
+        "states and what the caller holds": chain.standing_bytes,
+        "gradients so far": chain.base(forward, moment.at) - chain.standing_bytes,
+        "retained by the blocks before": kept,
+        f"{moment.phase} of {name}": moment.own_bytes,
+    }
+    largest = sorted(terms.items(), key=lambda term: -term[1])
+    at = PeakAt(
+        block=name,
+        phase="forward" if forward else "backward",
+        moment=f"{moment.phase} {name}",
+        largest_terms=tuple(f"{term}: {format_bytes(size)}" for term, size in largest if size),
+    )
+    return sum(terms.values()), at

@@ -1,0 +1,132 @@
+"""What a profile's plan takes from the request, and what it refuses.
+
+States are parameters, gradients and the optimizer's moments. A profile is of one rank as it ran, so
+nothing is sharded. Knows no rung.
+"""
+
+from dataclasses import fields, replace
+
+from haversack.errors import InvalidRequestError, NotSupportedError
+from haversack.parallelism import Parallelism
+from haversack.plan import BudgetConversion, PlanRequest
+from haversack.profile import Profile
+from haversack.run import BytesKind, Optimizer, Training
+from haversack.units import format_bytes
+from haversack_server.memory.bounds import MOST
+from haversack_server.memory.optimizers.kinds import KINDS, Form
+from haversack_server.plan import limits
+from haversack_server.plan.profiled_chain import ProfiledChain
+
+_READ = ("optimizer", "accumulation")
+
+
+def check(request: PlanRequest, profile: Profile) -> None:
+    """Refuse a profile without blocks or options, and what needs more than one rank."""
+    if not profile.blocks:
+        raise InvalidRequestError("the profile has no blocks; profile a model", field="profile")
+    for place, block in enumerate(profile.blocks):
+        if not profile.tables[block.table].option:
+            raise InvalidRequestError(
+                f"{block.name} has no options; its table is empty",
+                field=f"profile.tables[{block.table}]",
+            )
+        if any(other.name == block.name for other in profile.blocks[:place]):
+            raise InvalidRequestError(
+                f"{block.name} is there twice; a block has one name",
+                field=f"profile.blocks[{place}].name",
+            )
+    if request.rank:
+        raise InvalidRequestError(
+            f"a profile is of one rank, 0; {request.rank} is none of its ranks", field="rank"
+        )
+    if replace(request.parallelism, world_size=None) != Parallelism() or (
+        request.parallelism.world_size not in (None, 1)
+    ):
+        raise NotSupportedError(
+            "parallelism: a profile is of one rank as it ran, and this version shards none; "
+            "leave it out"
+        )
+
+
+def check_bounds(chain: ProfiledChain) -> None:
+    """Refuse figures that sum to more than can be written."""
+    most = chain.standing_bytes + 2 * chain.all_gradients + chain.step_bytes
+    for options in chain.options:
+        most += max(
+            max(each.retained_bytes, each.forward_peak_bytes, each.backward_peak_bytes)
+            + each.extra_ns
+            for each in options
+        )
+    for inside in chain.inside:
+        if inside is not None:
+            most += inside.segment_bytes + inside.peak_bytes + inside.forward_ns
+    if most > MOST:
+        raise InvalidRequestError(
+            f"bytes and nanoseconds sum to {float(most):.3g}, more than can be written",
+            field="profile",
+        )
+
+
+def check_least(peak_bytes: int) -> None:
+    """Refuse a reserve so far below zero that a step would need less than nothing."""
+    if peak_bytes < 0:
+        raise InvalidRequestError(
+            "with so much below zero a step would need less than nothing; profile the model anew",
+            field="profile.workspace_bytes",
+        )
+
+
+def moments_bytes(training: Training, profile: Profile) -> tuple[int, tuple[str, ...]]:
+    """Give the bytes of the optimizer's moments: so many copies of what has gradients."""
+    if has_its_own(training, profile):
+        own = "optimizer: the workload's own, as it stepped when it was profiled"
+        return profile.optimizer_state_bytes or 0, (own,)
+    optimizer = training.optimizer or Optimizer.ADAMW
+    kind = KINDS[optimizer]
+    if kind.form is not Form.WHOLE or kind.width is not None:
+        raise NotSupportedError(
+            f"training.optimizer {optimizer.name}: a profile has bytes of gradients and no shapes; "
+            "an optimizer that keeps whole copies would do, such as ADAMW or SGD_MOMENTUM"
+        )
+    said = () if training.optimizer else ("optimizer: AdamW",)
+    copied = sum(block.gradient_bytes for block in profile.blocks)
+    return kind.moments * copied, (*said, "the optimizer's moments have the gradients' type")
+
+
+def has_its_own(training: Training, profile: Profile) -> bool:
+    """Whether the optimizer is the one that was profiled: there is one, and no other is named."""
+    return not training.optimizer and profile.optimizer_state_bytes is not None
+
+
+def budget_of(request: PlanRequest) -> BudgetConversion:
+    """Take the budget as allocated bytes; a profile has no margins."""
+    budget = request.budget
+    if budget is None:
+        raise InvalidRequestError("a profile's plan needs a budget in bytes", field="budget")
+    if budget.kind is BytesKind.DEVICE:
+        raise NotSupportedError(
+            "budget.kind: what a device needs beside allocated bytes is not in a profile; give "
+            "allocated bytes"
+        )
+    step = f"allocated bytes: {format_bytes(budget.bytes)}; the profile's figures, no margin"
+    given = replace(budget, kind=BytesKind.ALLOCATED)
+    return BudgetConversion(given=given, allocated_bytes=budget.bytes, steps=(step,))
+
+
+def assumed(request: PlanRequest) -> tuple[str, ...]:
+    """Say what the request left open."""
+    budget, accumulation = request.budget, request.training.accumulation
+    unsaid = budget is not None and budget.kind is BytesKind.UNSPECIFIED
+    kind = ("budget: it limits allocated bytes",) if unsaid else ()
+    one = ("accumulation: 1; gradients are made anew in each step",) if not accumulation else ()
+    return (*kind, *one, *limits.assumed(request))
+
+
+def ignored(training: Training) -> tuple[str, ...]:
+    """Name settings that a profiled step has decided already."""
+    given = [
+        each.name
+        for each in fields(training)
+        if each.name not in _READ and getattr(training, each.name) != getattr(Training(), each.name)
+    ]
+    return tuple(f"training.{name}: the profile is of the step as it ran" for name in given)

@@ -1,0 +1,132 @@
+"""Plans for code: a worker profiles the workload, and runs the planned step as one whole.
+
+The workload is built once, in one process of its own, that ends with the call. Supervises and
+computes nothing: no torch, no gRPC.
+"""
+
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+
+from haversack.basis import Basis
+from haversack.errors import InternalError, NotSupportedError
+from haversack.observed import Observed, repaired
+from haversack.plan import Plan, PlanRequest
+from haversack.profile import Profile
+from haversack.run import Optimizer
+from haversack_server.bounded import Worker, WorkerLostError, Workers
+from haversack_server.execution import JobLimits
+from haversack_server.local_place import half_of_memory
+from haversack_server.plan.certified import better_of, certified, is_to_be_repaired
+from haversack_server.plan.orders import StepOrder, WorkerAnswer, WorkloadOrder, error_of
+from haversack_server.verify.admissible import check_workload
+
+Solve = Callable[[PlanRequest], Awaitable[Plan]]
+
+
+class Planner:
+    """Takes requests whose subject is a workload, one at a time.
+
+    ``allow`` and ``path`` are those of Verify's jobs, and so are the limits.
+    """
+
+    def __init__(
+        self, allow: Sequence[str] = (), path: Sequence[str] = (), limits: JobLimits | None = None
+    ) -> None:
+        self._allow = tuple(allow)
+        self._path = tuple(os.path.abspath(folder) for folder in path)
+        limits = limits or JobLimits()
+        self._deadline_s = limits.deadline_ns / 1e9
+        self._memory_bytes = limits.memory_bytes or half_of_memory()
+        self.workers = Workers.none()
+
+    async def close(self) -> None:
+        """Kill what runs; its call ends with an error."""
+        await self.workers.close()
+
+    async def plan(self, request: PlanRequest, solve: Solve) -> Plan:
+        """Profile, plan with ``solve``, certify; cancellation kills the worker.
+
+        Raises InvalidRequestError for a workload that may not run, cannot be built or raises,
+        MissingExtraError without torch, NotSupportedError for what cannot be profiled.
+        """
+        assert request.workload is not None
+        check_workload(request.workload, self._allow, "a plan")
+        starting = self.workers.worker(
+            "plan", deadline_s=self._deadline_s, memory_bytes=self._memory_bytes
+        )
+        try:
+            async with starting as worker:
+                return await self._planned(_Workload(worker), request, solve)
+        except TimeoutError:
+            raise NotSupportedError(
+                f"workload: it was not profiled and certified within {self._deadline_s:g} s, and "
+                "its process was killed; send a smaller model, or a profile of it"
+            ) from None
+        except WorkerLostError as lost:
+            raise NotSupportedError(f"workload: its process {lost}") from lost
+
+    def _order(self, request: PlanRequest) -> WorkloadOrder:
+        assert request.workload is not None
+        return WorkloadOrder(
+            workload=request.workload,
+            allow=self._allow,
+            path=self._path,
+            optimizer=request.training.optimizer,
+        )
+
+    async def _planned(self, workload: "_Workload", request: PlanRequest, solve: Solve) -> Plan:
+        profile = await workload.profile(self._order(request))
+        if request.budget is None:
+            return _profiled(profile)
+        # The worker has stepped the optimizer that was named: it is the profile's own now.
+        training = replace(request.training, optimizer=Optimizer.UNSPECIFIED)
+        request = replace(request, workload=None, profile=profile, training=training)
+        plan = replace(await solve(request), profile=profile)
+        if not plan.actions:
+            return plan
+        microbatches = request.training.accumulation or 1
+        observed = await workload.step(StepOrder.of(plan, microbatches))
+        first = certified(plan, observed)
+        if not is_to_be_repaired(first):
+            return first
+        profile = repaired(profile, plan, observed, lowers=True)
+        again = replace(await solve(replace(request, profile=profile)), profile=profile)
+        if again.actions:
+            observed = await workload.step(StepOrder.of(again, microbatches))
+            again = certified(again, observed)
+        return better_of(first, again)
+
+
+class _Workload:
+    """A workload in its process."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+
+    async def profile(self, order: WorkloadOrder) -> Profile:
+        found = await self._ask(order)
+        if found.profile is None:
+            raise InternalError("a worker sent no profile")
+        return found.profile
+
+    async def step(self, order: StepOrder) -> Observed:
+        found = await self._ask(order)
+        if found.observed is None:
+            raise InternalError("a worker sent no figures of a step")
+        return found.observed
+
+    async def _ask(self, order: WorkloadOrder | StepOrder) -> WorkerAnswer:
+        found = await self._worker.ask(order, WorkerAnswer)
+        if found.failure is not None:
+            raise error_of(found.failure)
+        return found
+
+
+def _profiled(profile: Profile) -> Plan:
+    return Plan(
+        profile=profile,
+        basis=Basis.PROFILED,
+        not_modelled=profile.not_profiled,
+        reason="profiled; no budget was named, so no plan was sought",
+    )

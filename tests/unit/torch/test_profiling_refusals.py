@@ -1,0 +1,105 @@
+"""What cannot be profiled is refused in a sentence, with the module; figures are not looked at."""
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="models of PyTorch are profiled")
+
+import torch
+from tests.unit.torch.test_profiling import ROWS, WIDTH, Block, Model, profiled
+from torch import Tensor, nn
+
+from haversack.errors import InvalidRequestError, NotSupportedError
+from haversack.torch import Workload, profile
+
+
+def test_a_path_that_depends_on_data_is_refused_with_the_module() -> None:
+    class Branching(Block):
+        def forward(self, hidden: Tensor) -> Tensor:
+            return super().forward(hidden if hidden.sum() > 0 else -hidden)
+
+    with pytest.raises(NotSupportedError, match=r"layers\.0 cannot be profiled: .* depend on data"):
+        profiled(Model(Branching))
+
+
+def test_shapes_that_depend_on_data_are_refused_with_the_module() -> None:
+    class Choosing(Block):
+        def forward(self, hidden: Tensor) -> Tensor:
+            return super().forward(hidden[hidden[:, 0] > 0])
+
+    with pytest.raises(NotSupportedError, match=r"layers\.0 cannot be profiled"):
+        profiled(Model(Choosing))
+
+
+def test_an_operation_that_fake_tensors_refuse_is_named_with_the_module() -> None:
+    grouped: Any = torch.__dict__["_grouped_mm"]
+
+    class Grouped(Block):
+        def forward(self, hidden: Tensor) -> Tensor:
+            ends = torch.tensor([ROWS], dtype=torch.int32)
+            weight = self.linear.weight.t().contiguous()[None]
+            return super().forward(grouped(hidden, weight, offs=ends))
+
+    with pytest.raises(NotSupportedError, match=r"layers\.0 cannot be profiled: an operation"):
+        profiled(Model(Grouped))
+
+
+def test_what_any_step_would_raise_is_the_users_own() -> None:
+    class Failing(Block):
+        def forward(self, hidden: Tensor) -> Tensor:
+            raise ValueError("mine")
+
+    model = Model(Failing)
+    with pytest.raises(ValueError, match="mine"):
+        profiled(model)
+    assert "forward" not in model.layers[0].__dict__
+
+
+def test_a_block_that_runs_twice_is_refused() -> None:
+    class Twice(Model):
+        def forward(self, hidden: Tensor) -> Tensor:
+            return super().forward(super().forward(hidden))
+
+    with pytest.raises(NotSupportedError, match=r"layers\.0 runs more than once"):
+        profiled(Twice())
+
+
+def test_a_backward_inside_the_forward_is_refused() -> None:
+    class Penalised(Model):
+        def forward(self, hidden: Tensor) -> Tensor:
+            result = super().forward(hidden.requires_grad_())
+            (slope,) = torch.autograd.grad(result.sum(), hidden, create_graph=True)
+            return result + slope
+
+    with pytest.raises(NotSupportedError, match="a backward inside its forward"):
+        profiled(Penalised())
+
+
+def test_a_model_with_a_compiled_block_is_refused_with_the_block() -> None:
+    model = Model()
+    model.layers[1].compile(backend="eager")
+    with pytest.raises(NotSupportedError, match=r"layers\.1 is a Block, compiled or wrapped"):
+        profiled(model)
+
+
+def test_an_optimizer_of_another_model_is_refused() -> None:
+    stray = torch.optim.SGD(Model().parameters(), lr=0.1)
+    workload = Workload(Model(), args=(torch.ones(ROWS, WIDTH),), optimizer=stray)
+    with pytest.raises(InvalidRequestError, match="none of the model's parameters") as error:
+        profile(workload)
+    assert error.value.field == "workload.optimizer"
+
+
+def test_a_block_inside_another_is_refused() -> None:
+    with pytest.raises(InvalidRequestError, match="which has it already"):
+        profiled(Model(), blocks=["layers.0", "layers.0.linear"])
+
+
+def test_a_model_without_blocks_is_refused() -> None:
+    with pytest.raises(InvalidRequestError, match="no ModuleList"):
+        profiled(nn.Sequential(Block()))
+    with pytest.raises(InvalidRequestError, match=r"no module 'layers\.9'"):
+        profiled(Model(), blocks=["layers.9"])
+    with pytest.raises(InvalidRequestError, match="has no blocks"):
+        profile(Workload(len))
