@@ -1,142 +1,115 @@
-"""Runs one job in a process: order out, events in, limits kept, last words saved.
+"""Runs one job in a process: order out, events in, its deadline kept, last words saved.
 
-The zygote starts with the first CPU job and is replaced when it dies. Imports no torch.
+Knows no machine: ``places`` starts the process. Imports no torch.
 """
 
 import asyncio
-import contextlib
 import os
-import pathlib
-import shutil
-import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from haversack.errors import HaversackError
 from haversack.verify import (
     FailureReason,
+    VerifyEnvironment,
     VerifyFailure,
     VerifyProgress,
     VerifyReport,
+    VerifyRequest,
     VerifyRunning,
 )
 from haversack_server.job import Job
-from haversack_server.processes import NotStartedError, Process, start_afresh, tail
+from haversack_server.local_place import LocalPlace
+from haversack_server.places import JobProcess, Place, Start
+from haversack_server.processes import NotStartedError
 from haversack_server.verify import reports
-from haversack_server.verify.admissible import gpu_of
 from haversack_server.verify.frames import FrameError
 from haversack_server.verify.library import is_of_library
 from haversack_server.verify.records import RecordError, from_json, to_json
-from haversack_server.zygote import Zygote
 
 _MOST_STAGES = 100  # a job has about ten; its process is not to be trusted
-OUTPUT = "output.txt"  # in a job's scratch folder: what it printed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobLimits:
     """What the operator allows: jobs at once and in all, and the limits of each.
 
-    ``memory_bytes`` is half of the machine's memory if None.
+    ``kept_ns`` is how long a report is kept after its job ended. ``memory_bytes`` is half of the
+    machine's memory if None.
     """
 
     cpu_jobs: int = 1
     waiting_jobs: int = 64
     kept_reports: int = 256
+    kept_ns: int = 30 * 86_400 * 10**9
     deadline_ns: int = 300 * 10**9
     longest_deadline_ns: int = 3600 * 10**9
     memory_bytes: int | None = None
 
 
 class Executor:
-    """Owns the zygote and the scratch folders."""
+    """Runs jobs in a place, this machine if none is given; asks and judges alike in each."""
 
-    def __init__(self, allow: Sequence[str], path: Sequence[str], limits: JobLimits) -> None:
+    def __init__(
+        self,
+        allow: Sequence[str],
+        path: Sequence[str],
+        limits: JobLimits,
+        place: Place | None = None,
+    ) -> None:
         self._allow = tuple(allow)
         self._path = tuple(os.path.abspath(folder) for folder in path)
         self._limits = limits
-        self._folder: pathlib.Path | None = None
-        self._zygote: Zygote | None = None
-        self._starting = asyncio.Lock()
+        self.place = place or LocalPlace(limits.cpu_jobs)
 
-    async def warm(self) -> None:
-        """Start the zygote, unless it lives."""
-        await self._living_zygote()
+    async def run(self, job: Job, begun: Callable[[], object]) -> VerifyReport:
+        """Run a job to its end, whatever that is; cancellation kills its process.
 
-    async def close(self) -> None:
-        """End the zygote and remove the folders."""
-        if self._zygote is not None:
-            await self._zygote.stop()
-        if self._folder is not None:
-            await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
-
-    async def run(self, job: Job) -> VerifyReport:
-        """Run a job to its end, whatever that is; cancellation kills its process."""
-        scratch = pathlib.Path(tempfile.mkdtemp(dir=self._home()))
+        ``begun`` is called once it waits for nothing more.
+        """
         report = reports.blank(job.request, job.job_id)
+        where = _Where(job.device)
         try:
-            process = await self._process(job, scratch)
+            process = await self.place.start(self._start(job))
         except NotStartedError as failed:
             reason = FailureReason.WORKER_NOT_STARTED
             return reports.failed(report, VerifyFailure(reason=reason, message=str(failed)))
         try:
-            ended = await self._follow(job, process, scratch)
+            begun()
+            ended = await self._follow(job, process, where)
         finally:
-            await process.close()
-            last_words = tail(scratch / OUTPUT)
-            await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
+            last_words = await process.close()
         if isinstance(ended, VerifyFailure):
             ended = reports.failed(report, ended)
-        return _completed(ended, job.device, last_words)
+        return _completed(ended, where, last_words)
 
-    async def _process(self, job: Job, scratch: pathlib.Path) -> Process:
-        limits = self._limits_of(job, scratch)
-        if job.device != "cpu":
-            return await start_afresh(limits, gpu=gpu_of(job.device) or "")
-        of_library = is_of_library(job.request.workload.name)
-        with contextlib.suppress(NotStartedError):
-            return await (await self._living_zygote()).fork(job.job_id, limits, of_library)
-        # It may have died since the last job; a second death is not chance.
-        return await (await self._living_zygote()).fork(job.job_id, limits, of_library)
-
-    async def _living_zygote(self) -> Zygote:
-        async with self._starting:
-            if self._zygote is not None and not self._zygote.is_alive:
-                await self._zygote.stop()
-                self._zygote = None
-            if self._zygote is None:
-                self._zygote = await Zygote.start(self._home())
-            return self._zygote
-
-    def _home(self) -> pathlib.Path:
-        if self._folder is None:
-            self._folder = pathlib.Path(tempfile.mkdtemp(prefix="haversack-jobs-"))
-        return self._folder
-
-    def _limits_of(self, job: Job, scratch: pathlib.Path) -> Mapping[str, Any]:
-        asked = job.request.limits.memory_bytes
-        most = self._limits.memory_bytes or _half_of_memory()
-        return {
-            "scratch": str(scratch),
-            "deadline_ns": self._deadline_ns(job),
-            "memory_bytes": min(asked or most, most) if job.device == "cpu" else None,
-            "threads": job.request.threads or 1,
-        }
+    def _start(self, job: Job) -> Start:
+        world = job.request.world
+        return Start(
+            job_id=job.job_id,
+            device=job.device,
+            deadline_ns=self._deadline_ns(job),
+            memory_bytes=job.request.limits.memory_bytes,
+            most_memory_bytes=self._limits.memory_bytes,
+            threads=job.request.threads or 1,
+            ranks=1 if world is None else world.size,
+            preloads=_preloads(job.request),
+        )
 
     def _deadline_ns(self, job: Job) -> int:
         asked = job.request.limits.deadline_ns or self._limits.deadline_ns
         return min(asked, self._limits.longest_deadline_ns)
 
     async def _follow(
-        self, job: Job, process: Process, scratch: pathlib.Path
+        self, job: Job, process: JobProcess, where: "_Where"
     ) -> VerifyReport | VerifyFailure:
         deadline_ns = self._deadline_ns(job)
         job.emit(running=VerifyRunning(device=job.device, deadline_ns=deadline_ns))
         try:
             async with asyncio.timeout(deadline_ns / 1e9):
-                await process.send(self._order(job, scratch))
-                return await self._listen(job, process)
+                await process.send(self._order(job, process.scratch))
+                return await self._listen(job, process, where)
         except TimeoutError:
             return VerifyFailure(
                 reason=FailureReason.DEADLINE,
@@ -148,7 +121,7 @@ class Executor:
                 message=f"The job's process sent something that is no report: {wrong}",
             )
 
-    def _order(self, job: Job, scratch: pathlib.Path) -> Mapping[str, Any]:
+    def _order(self, job: Job, scratch: str) -> Mapping[str, Any]:
         device = job.request.device
         # The process sees one GPU, whose number is then 0.
         request = replace(job.request, device="cuda:0" if device.startswith("cuda") else device)
@@ -157,18 +130,25 @@ class Executor:
             "request": to_json(request),
             "allow": self._allow,
             "path": self._path,
-            "values_file": str(scratch / "values.pt"),
+            "values_file": f"{scratch}/values.pt",
         }
 
-    async def _listen(self, job: Job, process: Process) -> VerifyReport | VerifyFailure:
+    async def _listen(
+        self, job: Job, process: JobProcess, where: "_Where"
+    ) -> VerifyReport | VerifyFailure:
         told = 0
         while (message := await process.receive()) is not None:
             if "report" in message:
                 return from_json(VerifyReport, message["report"])
             told += 1
-            if "progress" not in message or told > _MOST_STAGES:
+            if told > _MOST_STAGES:
+                raise FrameError(f"there are more than {_MOST_STAGES} frames before the report")
+            if "environment" in message:
+                where.said = from_json(VerifyEnvironment, message["environment"])
+            elif "progress" in message:
+                job.emit(progress=from_json(VerifyProgress, message["progress"]))
+            else:
                 raise FrameError("a frame is neither progress nor report")
-            job.emit(progress=from_json(VerifyProgress, message["progress"]))
         status = await process.status()
         how = "was lost with the worker" if status is None else reports.ended(status)
         return VerifyFailure(
@@ -178,14 +158,28 @@ class Executor:
         )
 
 
-def _completed(report: VerifyReport, device: str, last_words: str) -> VerifyReport:
-    """Add what the process does not know: what it printed, and the device's number here."""
+@dataclass(slots=True)
+class _Where:
+    """Where a job runs: the device's number here, and what its process says before all else."""
+
+    device: str
+    said: VerifyEnvironment | None = None
+
+
+def _preloads(request: VerifyRequest) -> tuple[str, ...]:
+    """Name what takes seconds to load, and serves later jobs too."""
+    wanted = {
+        "library": is_of_library(request.workload.name),
+        "ranks": request.world is not None and request.world.size > 1,
+    }
+    return tuple(name for name, is_wanted in wanted.items() if is_wanted)
+
+
+def _completed(report: VerifyReport, where: _Where, last_words: str) -> VerifyReport:
+    """Add what the process does not know, or could not tell: what it printed, where it ran."""
+    environment = report.environment or where.said
+    if environment is not None:
+        report = replace(report, environment=replace(environment, device=where.device))
     if report.failure is not None:
         return replace(report, failure=replace(report.failure, stderr_tail=last_words))
-    if report.environment is not None:
-        return replace(report, environment=replace(report.environment, device=device))
     return report
-
-
-def _half_of_memory() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2

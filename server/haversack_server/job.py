@@ -5,12 +5,17 @@ Knows nothing of processes; ``jobs`` runs it.
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from haversack.errors import HaversackError, InternalError
 from haversack.verify import FailureReason, JobState, VerifyEvent, VerifyReport, VerifyRequest
+
+_ENDS = {
+    FailureReason.CANCELLED: JobState.CANCELLED,
+    FailureReason.SERVER_RESTARTED: JobState.LOST,
+}
 
 
 @dataclass(slots=True, eq=False)
@@ -22,6 +27,8 @@ class Job:
     state: JobState = JobState.QUEUED
     report: VerifyReport | None = None
     fault: HaversackError | None = None
+    submitted_unix_ns: int = field(default_factory=time.time_ns)
+    ended_unix_ns: int | None = None
     abandoned: Callable[[], object] = lambda: None
     _events: list[VerifyEvent] = field(default_factory=list)
     _listeners: int = 0
@@ -67,20 +74,32 @@ class Job:
 
     def emit(self, **event: Any) -> None:
         """Tell those who listen; ``event`` is one field of VerifyEvent."""
-        elapsed_ns = time.monotonic_ns() - self._start_ns
+        self._tell(time.monotonic_ns() - self._start_ns, event)
+
+    def finish(self, report: VerifyReport) -> None:
+        """End the job with its report."""
+        self._end(report, time.time_ns())
+        self.emit(report=report)
+
+    def recall(self, report: VerifyReport, ended_unix_ns: int) -> None:
+        """End a job that an earlier server knew; its report is its one event."""
+        self._end(report, ended_unix_ns)
+        self._tell(max(0, ended_unix_ns - self.submitted_unix_ns), {"report": report})
+
+    def _end(self, report: VerifyReport, ended_unix_ns: int) -> None:
+        reason = report.failure.reason if report.failure else FailureReason.UNSPECIFIED
+        self.state = _ENDS.get(reason, JobState.FINISHED)
+        self.report = report
+        self.ended_unix_ns = ended_unix_ns
+
+    def _tell(self, elapsed_ns: int, event: Mapping[str, Any]) -> None:
         self._events.append(VerifyEvent(job_id=self.job_id, elapsed_ns=elapsed_ns, **event))
         news, self._news = self._news, asyncio.Event()
         news.set()
 
-    def finish(self, report: VerifyReport) -> None:
-        """End the job with its report."""
-        cancelled = report.failure and report.failure.reason is FailureReason.CANCELLED
-        self.state = JobState.CANCELLED if cancelled else JobState.FINISHED
-        self.report = report
-        self.emit(report=report)
-
     def fail(self, fault: BaseException) -> None:
         """End the job without a report, by a fault of the server's own."""
         self.state = JobState.FINISHED
+        self.ended_unix_ns = time.time_ns()
         self.fault = InternalError(f"job {self.job_id} ended by a fault of the server: {fault!r}")
         self._news.set()

@@ -6,13 +6,13 @@ hang or a dead zygote ends its job with a typed reason, and the next job runs.
 
 import asyncio
 import logging
+import time
 import uuid
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Self
 
-from haversack.errors import InvalidRequestError, NotFoundError, OverloadedError
+from haversack.errors import InvalidRequestError, OverloadedError
 from haversack.verify import (
     FailureReason,
     JobState,
@@ -22,8 +22,12 @@ from haversack.verify import (
     VerifyRequest,
     WorkloadInfo,
 )
+from haversack.verify_jobs import ListVerifyJobsRequest, ListVerifyJobsResponse
 from haversack_server.execution import Executor, JobLimits
 from haversack_server.job import Job
+from haversack_server.job_book import LOST, JobBook
+from haversack_server.places import Place
+from haversack_server.store import Store
 from haversack_server.verify import reports
 from haversack_server.verify.admissible import check_admissible
 from haversack_server.verify.catalog import WORKLOADS, with_own_schedule
@@ -33,12 +37,21 @@ _log = logging.getLogger(__name__)
 _RETRY_AFTER_NS = 5 * 10**9
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Listeners:
+    """Who hears of every report, and of every wait that ended, in nanoseconds, by its device."""
+
+    report: Callable[[VerifyReport], object] = lambda _: None
+    waited: Callable[[str, int], object] = lambda *_: None
+
+
 class JobRunner:
     """Takes requests, runs them one after another on each device, keeps their reports.
 
     ``allow`` are the dotted prefixes of entry points that may run, ``path`` folders in which the
-    worker looks for them before the installed packages. ``on_report`` hears of every report.
-    Used as ``async with``; at its end every job is cancelled and no process is left.
+    worker looks for them before the installed packages. Jobs run in ``place``, this machine if
+    None. With a ``store`` they are known after a restart. Used as ``async with``; at its end every
+    job is lost and no process is left.
     """
 
     def __init__(
@@ -47,39 +60,59 @@ class JobRunner:
         path: Sequence[str] = (),
         *,
         limits: JobLimits | None = None,
-        on_report: Callable[[VerifyReport], object] | None = None,
+        place: Place | None = None,
+        store: Store | None = None,
+        listeners: Listeners | None = None,
     ) -> None:
         for prefix in allow:
             check_prefix(prefix)
         self._allow = tuple(allow)
         self._limits = limits or JobLimits()
-        self._executor = Executor(self._allow, path, self._limits)
-        self._on_report = on_report
-        self._jobs: dict[str, Job] = {}
+        self._executor = Executor(self._allow, path, self._limits, place)
+        self._place = self._executor.place
+        self._listeners = listeners or Listeners()
+        self._store = store
+        self._book = JobBook(self._limits.kept_reports, self._limits.kept_ns, store)
+        self._stops: dict[str, VerifyFailure] = {}
+        self._is_closing = False
         self._tasks: dict[str, asyncio.Task[VerifyReport]] = {}
         self._slots: dict[str, asyncio.Semaphore] = {}
 
     async def __aenter__(self) -> Self:
+        try:
+            await asyncio.to_thread(self._book.load)
+        except BaseException:
+            await self._close_store()
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self.expect_end()
         for job_id in list(self._tasks):
-            self._stop(job_id)
+            self._stop(job_id, LOST)
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
-        await self._executor.close()
+        await self._place.close()
+        await self._close_store()
+
+    async def _close_store(self) -> None:
+        if self._store is not None:
+            await asyncio.to_thread(self._store.close)
+
+    def expect_end(self) -> None:
+        """Say that the server ends: a job that loses its listeners from now on is lost by that."""
+        self._is_closing = True
 
     async def warm(self) -> None:
-        """Start the zygote now, so that the first job need not wait for it."""
-        await self._executor.warm()
+        """Do now what the first job would wait for: a zygote, or a cluster."""
+        await self._place.warm()
 
     def workloads(self) -> tuple[WorkloadInfo, ...]:
         """List the built-in workloads."""
         return tuple(WORKLOADS[name] for name in sorted(WORKLOADS))
 
     def counts(self) -> Mapping[JobState, int]:
-        """Count the jobs that are known, by state."""
-        # Held first: metrics are read in another thread.
-        return Counter(job.state for job in tuple(self._jobs.values()))
+        """Count the jobs that are known, by state; other threads may ask."""
+        return self._book.counts()
 
     def submit(self, request: VerifyRequest) -> Job:
         """Take a request: a new job, or the one that this id already names.
@@ -88,15 +121,14 @@ class JobRunner:
         NotSupportedError, OverloadedError.
         """
         request = with_own_schedule(request)
-        known = self._jobs.get(request.job_id)
+        known = self._book.get(request.job_id)
         if known is not None:
             return _same(known, request)
-        check_admissible(request, self._allow)
+        check_admissible(request, self._allow, self._place.check_device)
         self._check_room()
         job = Job(request.job_id or uuid.uuid4().hex, request)
-        job.abandoned = lambda: self._stop(job.job_id)
-        self._forget_oldest()
-        self._jobs[job.job_id] = job
+        job.abandoned = lambda: self._stop(job.job_id, LOST if self._is_closing else _LEFT)
+        self._book.add(job)
         task = self._tasks[job.job_id] = asyncio.create_task(self._run(job))
         # Not in the task itself: one that is cancelled before its first step never takes it.
         task.add_done_callback(lambda task: self._end(job, task))
@@ -104,15 +136,17 @@ class JobRunner:
 
     def job(self, job_id: str) -> Job:
         """Find a job. Raises NotFoundError."""
-        if job_id not in self._jobs:
-            raise NotFoundError(f"there is no job {job_id!r}, or its report is no longer kept")
-        return self._jobs[job_id]
+        return self._book.find(job_id)
+
+    def page(self, request: ListVerifyJobsRequest) -> ListVerifyJobsResponse:
+        """List a page of the jobs that are known, the latest first."""
+        return self._book.page(request)
 
     async def cancel(self, job_id: str) -> JobState:
         """Stop a job and wait for its end; one that is over stays as it is."""
         job = self.job(job_id)
         task = self._tasks.get(job_id)
-        self._stop(job_id)
+        self._stop(job_id, _CANCELLED)
         if task is not None:
             await asyncio.wait((task,))
         return job.state
@@ -124,30 +158,34 @@ class JobRunner:
                 retry_after_ns=_RETRY_AFTER_NS,
             )
 
-    def _forget_oldest(self) -> None:
-        over = [job_id for job_id, job in self._jobs.items() if job.is_over]
-        for job_id in over[: max(0, len(over) - self._limits.kept_reports + 1)]:
-            del self._jobs[job_id]
-
-    def _stop(self, job_id: str) -> None:
+    def _stop(self, job_id: str, why: VerifyFailure) -> None:
         task = self._tasks.get(job_id)
         # Once only: a second cancellation would reach the clean-up of the first.
         if task is not None and not task.cancelling():
+            self._stops[job_id] = why
             task.cancel()
 
     async def _run(self, job: Job) -> VerifyReport:
-        slots = self._slots.setdefault(job.device, asyncio.Semaphore(self._width(job.device)))
-        before = [other for other in self._jobs.values() if other.device == job.device]
-        position = sum(not other.is_over for other in before) - 1
+        slots = self._slots.setdefault(job.device, asyncio.Semaphore(self._place.width(job.device)))
+        position = self._book.on(job.device).index(job)
+        written = self._book.keep(job)
+        if not written.done():  # what a caller is told of is known after a restart
+            await asyncio.wrap_future(written)
         job.emit(queued=VerifyQueued(device=job.device, position=position))
+        since_ns = time.monotonic_ns()
         async with slots:
-            job.state = JobState.RUNNING
-            return await self._executor.run(job)
+            return await self._executor.run(job, lambda: self._begin(job, since_ns))
+
+    def _begin(self, job: Job, since_ns: int) -> None:
+        self._listeners.waited(job.device, time.monotonic_ns() - since_ns)
+        job.state = JobState.RUNNING
+        self._book.keep(job)
 
     def _end(self, job: Job, task: "asyncio.Task[VerifyReport]") -> None:
         del self._tasks[job.job_id]
+        why = self._stops.pop(job.job_id, _CANCELLED)
         if task.cancelled():
-            report = reports.failed(reports.blank(job.request, job.job_id), _CANCELLED)
+            report = reports.failed(reports.blank(job.request, job.job_id), why)
         elif (fault := task.exception()) is not None:
             _log.error("job failed", exc_info=fault, extra={"job_id": job.job_id})
             job.fail(fault)
@@ -155,21 +193,26 @@ class JobRunner:
         else:
             report = task.result()
         job.finish(report)
-        if self._on_report is not None:
-            self._on_report(report)
-
-    def _width(self, device: str) -> int:
-        return self._limits.cpu_jobs if device == "cpu" else 1
+        self._book.keep(job)
+        self._listeners.report(report)
 
 
 _CANCELLED = VerifyFailure(
     reason=FailureReason.CANCELLED,
-    message="The job was cancelled, or nobody read its stream any more",
+    message="The job was cancelled",
+)
+_LEFT = VerifyFailure(
+    reason=FailureReason.CANCELLED,
+    message="Nobody read the job's stream any more, and its request does not keep it",
 )
 
 
 def _same(known: Job, request: VerifyRequest) -> Job:
-    if replace(request, job_id=known.request.job_id) == known.request:
+    """Attach to a known job; whoever asks to keep it does so for all."""
+    keep = known.request.keep_after_disconnect or request.keep_after_disconnect
+    kept = replace(known.request, keep_after_disconnect=keep)
+    if replace(request, job_id=kept.job_id, keep_after_disconnect=keep) == kept:
+        known.request = kept
         return known
     raise InvalidRequestError(
         f"{request.job_id!r} names a job with another request; take another id, or send the same "

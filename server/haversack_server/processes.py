@@ -24,6 +24,7 @@ _END_S = 5.0
 _LAST_WORDS_S = 0.5
 _TAIL_BYTES = 4096
 _LARGEST_FRAME = 2**23  # bytes; its parsing holds the server's loop, and reports are far smaller
+_NOT_THEIRS = ("HAVERSACK_", "RAY_")
 _ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -96,18 +97,23 @@ async def read_frame(reader: asyncio.StreamReader) -> dict[str, Any] | None:
     try:
         header = await reader.readexactly(frames.HEADER_BYTES)
         size = frames.body_size(header, most_bytes=_LARGEST_FRAME)
-        return frames.unpack(await reader.readexactly(size))
+        return frames.unpack_text(await reader.readexactly(size))
     except (asyncio.IncompleteReadError, ConnectionError):
         return None
 
 
-async def start_afresh(limits: Mapping[str, Any], gpu: str, order: str = "job") -> Process:
+async def start_afresh(
+    limits: Mapping[str, Any], gpu: str, order: str = "job", parent: int | None = None
+) -> Process:
     """Start a process for one job that sees one GPU, or none if ``gpu`` is empty.
 
-    ``order`` is what it takes: a Verify "job", or a "trace".
+    ``order`` is what it takes: a Verify "job", a "trace", or a workload for a "plan". A job ends
+    with the thread that calls this, of the process ``parent``, if that is given.
     """
     ours, theirs = socket.socketpair()
     arguments = [f"--{order}-fd", str(theirs.fileno()), "--limits", json.dumps(limits)]
+    if parent is not None:
+        arguments += ["--parent", str(parent)]
     with theirs:
         popen = start_worker(arguments, theirs, pathlib.Path(limits["scratch"]), gpu=gpu)
     ended = asyncio.ensure_future(_ended(popen))
@@ -141,7 +147,7 @@ def start_worker(
 
 def _environment(gpu: str) -> dict[str, str]:
     """Give the worker's variables: none of ours, since they may hold secrets."""
-    kept = {n: value for n, value in os.environ.items() if not n.startswith("HAVERSACK_")}
+    kept = {n: value for n, value in os.environ.items() if not n.startswith(_NOT_THEIRS)}
     packages = [pathlib.Path(file).parent for file in (__file__, verify.__file__)]
     return {
         **kept,

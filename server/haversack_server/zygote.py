@@ -8,7 +8,7 @@ import contextlib
 import pathlib
 import socket
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,10 +70,13 @@ class Zygote:
         """Whether it can fork."""
         return self.listening is not None and not self.listening.done()
 
-    async def fork(self, job: str, limits: Mapping[str, Any], of_library: bool = False) -> Process:
+    async def fork(
+        self, job: str, limits: Mapping[str, Any], preloads: Sequence[str] = ()
+    ) -> Process:
         """Fork a process. Raises NotStartedError if the zygote ends before it does.
 
-        ``of_library`` has it load transformers first, once for all jobs that it forks later.
+        ``preloads`` has it load first, once for all jobs that it forks later: "library" is
+        transformers, "ranks" is torch.distributed.
         """
         if not self.is_alive:
             raise NotStartedError("the worker ended")
@@ -82,7 +85,8 @@ class Zygote:
         ours, theirs = socket.socketpair()
         try:
             with theirs:
-                frame = frames.pack({"job": job, "limits": dict(limits), "of_library": of_library})
+                order = {"job": job, "limits": dict(limits), "preloads": list(preloads)}
+                frame = frames.pack(order)
                 socket.send_fds(self.control, [frame], [theirs.fileno()])
             return await Process.connected(await birth.pid, ours, birth.ended)
         except OSError as gone:

@@ -1,9 +1,11 @@
 """Verify against its own tables: what it finds, where it sees it, what it says of sound models.
 
-    python -m tests.bench.verify [--without-library] [--only TEXT] [--write PAGE]
+    python -m tests.bench.verify [--without-library] [--mutation] [--only TEXT] [--write PAGE]
 
-Every small case runs as a job and is held against the table of the package; the models of
-transformers follow, in float32 and in bfloat16. Misses are named before the figures.
+The costs of probes come first, then counts, then jobs that do harm, then every small case, as a
+job that is held against the table of the package; the models of transformers follow, in float32
+and in bfloat16, and the mutation test, which takes a quarter of an hour, if it is asked for. Misses
+are named before the figures.
 """
 
 import asyncio
@@ -14,6 +16,9 @@ from pathlib import Path
 from tests.bench import machine
 from tests.bench.report import as_markdown, options
 from tests.bench.table import Row, at_least, at_most, shown
+from tests.bench.verify_costs import costs
+from tests.bench.verify_counts import counts
+from tests.bench.verify_harms import harms
 
 from haversack.run import WorkloadReference
 from haversack.verify import Facet, FacetValue, VerifyReport, VerifyRequest, VerifyVerdict
@@ -35,8 +40,9 @@ INTRO = (
     "written before the first run, which disagreed in twelve cases: six cases were rewritten, four",
     "expectations changed, and two showed a gap of Verify, since closed: agreement after that;",
     "places and keys of state were taken from a run and read against the code, so those figures",
-    "hold Verify to what it said then. Not measured here: the cost of the probes, the mutation",
-    "test, torch 2.9, GPUs.",
+    "hold Verify to what it said then. Costs are processor time, by medians over rounds",
+    "(`tests/bench/verify_costs.py`); the bugs of the mutation test are in",
+    "`tests/bench/mutants.py`. Not measured here: GPUs.",
 )
 
 
@@ -170,13 +176,21 @@ def main() -> None:
     """Print the machine and every figure."""
     parser = options(__doc__)
     parser.add_argument("--without-library", action="store_true", help="small cases only")
+    parser.add_argument("--mutation", action="store_true", help="the mutation test too")
     parser.add_argument("--only", default="", help="text that the names of the workloads have")
     asked = parser.parse_args()
     described = machine.describe() | {"table": f"of torch {table()['torch']}"}
     print(machine.heading(described))
-    rows = shown(detection(asked.only))
+    rows = shown(costs())  # first: nothing that runs beside them, and no thread before a fork
+    rows += shown(counts())
+    rows += shown(harms())
+    rows += shown(detection(asked.only))
     if not asked.without_library:
         rows += shown(library(asked.only))
+    if asked.mutation:
+        from tests.bench.verify_mutants import mutation  # needs transformers
+
+        rows += shown(mutation(asked.only))
     if asked.write:
         asked.write.write_text(as_markdown("Verify: figures of one run", INTRO, described, rows))
 

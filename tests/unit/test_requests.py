@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from haversack.answer_files import write_plan
 from haversack.errors import InvalidRequestError
 from haversack.estimate import EstimateRequest, WhatIf
 from haversack.parallelism import Sharding
@@ -23,7 +24,7 @@ from haversack.run import (
     Training,
     Unit,
 )
-from haversack.verify import Facet, VerifyPlan, VerifySchedule
+from haversack.verify import Facet, VerifyPlan, VerifySchedule, VerifyWorld
 
 GIB = 2**30
 COUNT: dict[str, Any] = {"parameter_count": 1000}
@@ -220,12 +221,22 @@ def test_a_verify_job_of_a_built_in_workload_and_of_an_entry_point() -> None:
     assert request.early_stop is False
 
 
-def test_a_plan_is_verified_by_its_actions() -> None:
+def test_a_plan_is_verified_by_its_actions(tmp_path: Path) -> None:
     action = BlockAction(block="h.0", option="recompute")
-    plan = Plan(actions=(action,), predicted_peak_bytes=17)
-    expected = VerifyPlan(actions=(action,), predicted_peak_bytes=17)
+    plan = Plan(actions=(action,), predicted_peak_bytes=17, extra_ns=5)
+    expected = VerifyPlan(actions=(action,), predicted_peak_bytes=17, predicted_extra_ns=5)
     assert verify_request(workload="mlp", plan=plan).plan == expected
     assert verify_request(workload="mlp", plan=expected).plan == expected
+    write_plan(plan, tmp_path / "plan.json")
+    assert verify_request(workload="mlp", plan=tmp_path / "plan.json").plan == expected
+
+
+def test_ranks_of_a_job_are_named_by_how_they_share_the_model() -> None:
+    assert verify_request(workload="mlp").world is None
+    asked = verify_request(workload="mlp", shard="ddp", world_size=2)
+    assert asked.world == VerifyWorld(size=2, sharding=Sharding.REPLICATED)
+    asked = verify_request(workload="mlp", shard=Sharding.FSDP2, world_size=4)
+    assert asked.world == VerifyWorld(size=4, sharding=Sharding.FSDP2)
 
 
 WRONG_RUNS: list[tuple[dict[str, Any], str]] = [
@@ -310,6 +321,11 @@ def test_a_wrong_plan_names_its_field(keywords: dict[str, Any], field: str) -> N
         ({"workload": "mlp", "waive": "buffers"}, "waivers"),
         ({"workload": "mlp", "waive": ["colour"]}, "waivers[0]"),
         ({"workload": "mlp", "schedule": "never"}, "schedule"),
+        ({"workload": "mlp", "shard": "zero", "world_size": 2}, "world.sharding"),
+        ({"workload": "mlp", "shard": 2, "world_size": 2}, "world.sharding"),
+        ({"workload": "mlp", "shard": "ddp"}, "world.size"),
+        ({"workload": "mlp", "world_size": 2}, "world.sharding"),
+        ({"workload": "mlp", "shard": "ddp", "world_size": 2.0}, "world.size"),
         ({"workload": "mlp", "seed": 1.0}, "seed"),
     ],
 )

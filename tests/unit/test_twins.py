@@ -18,6 +18,8 @@ RPCS = {
         _calls.PLAN,
         _calls.VERIFY,
         _calls.CANCEL_VERIFY,
+        _calls.GET_VERIFY_JOB,
+        _calls.LIST_VERIFY_JOBS,
         _calls.LIST_WORKLOADS,
     )
 }
@@ -26,6 +28,8 @@ METHODS_OF = {
     "Plan": {"plan", "plan_candidates", "plan_model"},
     "Verify": {"verify", "verify_events"},
     "CancelVerify": {"cancel_verify"},
+    "GetVerifyJob": {"get_verify_job"},
+    "ListVerifyJobs": {"list_verify_jobs"},
     "ListWorkloads": {"list_workloads"},
 }
 

@@ -27,6 +27,7 @@ from haversack.run import (
     Document,
     DocumentFormat,
     Measurement,
+    OffloadModule,
     Recompute,
     RecomputeModule,
     StateBytes,
@@ -35,7 +36,8 @@ from haversack.run import (
     WorkloadReference,
 )
 from haversack.v1 import verify_pb2
-from haversack.verify import CancelVerifyRequest, Facet, VerifyEvent, VerifyRequest
+from haversack.verify import CancelVerifyRequest, Facet, JobState, VerifyEvent, VerifyRequest
+from haversack.verify_jobs import GetVerifyJobRequest, ListVerifyJobsRequest
 
 Strategy = st.SearchStrategy[Any]
 
@@ -111,13 +113,17 @@ def profiles() -> Strategy:
 
 
 def training(**fields: Strategy) -> Strategy:
-    """Settings of a step; the parts that run again are named."""
+    """Settings of a step; the parts that run again, or go to the host, are named."""
     named = st.sampled_from([each for each in RecomputeModule if each])
-    parts = st.lists(named, max_size=3).map(tuple)
+    moved = st.sampled_from([each for each in OffloadModule if each])
+    fields |= {
+        "recompute_modules": st.lists(named, max_size=3).map(tuple),
+        "offload_modules": st.lists(moved, max_size=3).map(tuple),
+    }
     # An optimizer in backward does not add up gradients.
-    adding = built(Training, recompute_modules=parts, optimizer_in_backward=FALSE, **fields)
+    adding = built(Training, optimizer_in_backward=FALSE, **fields)
     once = fields | {"accumulation": NONE}
-    return adding | built(Training, recompute_modules=parts, **once)
+    return adding | built(Training, **once)
 
 
 def finetunings() -> Strategy:
@@ -145,15 +151,18 @@ def requests(noun_class: type, subjects: list[str], **fields: Strategy) -> Strat
     return st.sampled_from(subjects).flatmap(about)
 
 
-def verify_requests() -> Strategy:
+def workloads() -> Strategy:
     named = st.builds(WorkloadReference, name=TEXT.filter(bool))
     entered = st.builds(
         WorkloadReference, entry_point=st.just("a.b:c"), args_json=st.just('{"layers": 2}')
     )
+    return named | entered
+
+
+def verify_requests() -> Strategy:
     return built(
         VerifyRequest,
         job_id=st.just("") | JOB_ID,
-        workload=named | entered,
         device=st.sampled_from(["", "cpu", "cuda:3"]),
         determinism_check=st.sampled_from(["", "default", "none"]),
         waivers=st.lists(st.sampled_from([each for each in Facet if each])).map(tuple),
@@ -189,6 +198,7 @@ SPECIAL: dict[type, Callable[[], Strategy]] = {
     Candidates: lambda: columns(Candidates, "size_bytes", "gain", "names"),
     RecomputeCandidates: lambda: columns(RecomputeCandidates, "freed_bytes", "added_ns", "names"),
     Profile: profiles,
+    WorkloadReference: workloads,
     Measurement: lambda: (
         built(Measurement, allocated_bytes=POSITIVE, reserved_bytes=NONE, tokens_per_s=RATE)
         | built(Measurement, allocated_bytes=NONE, reserved_bytes=POSITIVE, tokens_per_s=RATE)
@@ -207,6 +217,12 @@ SPECIAL: dict[type, Callable[[], Strategy]] = {
     VerifyRequest: verify_requests,
     VerifyEvent: events,
     CancelVerifyRequest: lambda: built(CancelVerifyRequest, job_id=JOB_ID),
+    GetVerifyJobRequest: lambda: built(GetVerifyJobRequest, job_id=JOB_ID),
+    ListVerifyJobsRequest: lambda: built(
+        ListVerifyJobsRequest,
+        page_size=st.none() | st.integers(1, 1000),
+        states=st.lists(st.sampled_from(list(JobState)[1:])).map(tuple),
+    ),
 }
 
 

@@ -1,6 +1,6 @@
 """A plain limit of calls in flight; what is above it is refused at once, never queued.
 
-CancelVerify and ListWorkloads are always let in: they are cheap, and the first makes room.
+CancelVerify, which makes room, and what lists jobs and workloads are always let in: they are cheap.
 """
 
 from typing import Any

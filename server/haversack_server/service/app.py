@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import pathlib
 import socket
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
@@ -15,7 +16,10 @@ from grpc_health.v1.health import aio as health_aio  # pyright: ignore[reportAtt
 
 from haversack.errors import HaversackError
 from haversack.v1.service_pb2_grpc import add_HaversackServiceServicer_to_server
-from haversack_server.jobs import JobRunner
+from haversack_server.execution import JobLimits
+from haversack_server.jobs import JobRunner, Listeners
+from haversack_server.planner import Planner
+from haversack_server.ray_place import AUTO, RayPlace
 from haversack_server.service.admission import Admission
 from haversack_server.service.around import SERVICE
 from haversack_server.service.errors import Errors
@@ -23,7 +27,8 @@ from haversack_server.service.exposition import serving_metrics
 from haversack_server.service.metrics import Measure, Metrics
 from haversack_server.service.rooms import Rooms
 from haversack_server.service.servicer import Servicer
-from haversack_server.service.settings import Settings, split_address
+from haversack_server.service.settings import NS_OF_DAY, RAY, Settings, split_address
+from haversack_server.store import Store
 
 if TYPE_CHECKING:
     from haversack_server.plan.solving import Devices
@@ -69,12 +74,14 @@ async def serving(
     settings = settings or Settings()
     metrics = Metrics()
     async with contextlib.AsyncExitStack() as stack:
-        jobs = JobRunner(settings.allow, settings.worker_path, on_report=metrics.count_report)
-        await stack.enter_async_context(jobs)
+        jobs = await stack.enter_async_context(_job_runner(settings, metrics))
+        if settings.executor == RAY:
+            await jobs.warm()  # a cluster that cannot be reached is said now, not by each job
         metrics.watch(jobs.counts)
         if settings.cuda and rooms is None:
             rooms = Rooms.solving_on(_open_cuda(stack, metrics))
-        servicer = Servicer(rooms or Rooms(), jobs, metrics, settings.solver_threads)
+        planner = Planner(settings.allow, settings.worker_path)
+        servicer = Servicer(rooms or Rooms(), jobs, planner, metrics, settings.solver_threads)
         stack.push_async_callback(servicer.close, max(settings.grace_s, _LAST_STEPS_S))
         measure = Measure(metrics)
         chain = (measure, Errors(), Admission(settings.max_in_flight, metrics))
@@ -89,10 +96,32 @@ async def serving(
         target = _bound(server, address)
         await server.start()
         stack.push_async_callback(_drain, server, health, measure.idle, settings.grace_s)
+        stack.callback(jobs.expect_end)
         if settings.warm:
             await servicer.warm()
         await _say(health, health_pb2.HealthCheckResponse.SERVING)
         yield Running(target=target, metrics_port=metrics_port)
+
+
+def _job_runner(settings: Settings, metrics: Metrics) -> JobRunner:
+    """Make what runs jobs; with a folder for the state it knows those of an earlier server."""
+    store = None
+    if settings.state_dir:
+        store = Store(pathlib.Path(settings.state_dir), metrics.store_faults.inc)
+    limits = JobLimits(
+        kept_reports=settings.keep_reports, kept_ns=int(settings.keep_days * NS_OF_DAY)
+    )
+    place = None
+    if settings.executor == RAY:
+        place = RayPlace(settings.ray_address or AUTO, jobs=limits.waiting_jobs)
+    return JobRunner(
+        settings.allow,
+        settings.worker_path,
+        limits=limits,
+        place=place,
+        store=store,
+        listeners=Listeners(report=metrics.count_report, waited=metrics.count_wait),
+    )
 
 
 def _open_cuda(stack: contextlib.AsyncExitStack, metrics: Metrics) -> "Devices":

@@ -22,6 +22,7 @@ from haversack_server.service.around import METHODS, SERVICE, Around, Call
 BUCKETS_S = (
     0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0,
 )  # fmt: skip
+WAIT_BUCKETS_S = (0.01, 0.1, 1.0, 10.0, 60.0, 300.0, 1800.0)
 _METHOD = ("grpc_type", "grpc_service", "grpc_method")
 
 
@@ -102,6 +103,18 @@ class Metrics:
             ("verdict",),
             registry=registry,
         )
+        self.waits = Histogram(
+            "haversack_verify_wait_seconds",
+            "Time that Verify jobs waited for their device, by the device.",
+            ("device",),
+            buckets=WAIT_BUCKETS_S,
+            registry=registry,
+        )
+        self.store_faults = Counter(
+            "haversack_verify_store_faults_total",
+            "Writes of jobs and reports to the state folder that failed.",
+            registry=registry,
+        )
         self._cancelled = self.jobs_finished.labels("CANCELLED")
         self._reports = {
             verdict: self.jobs_finished.labels(verdict.name) for verdict in VerifyVerdict if verdict
@@ -115,6 +128,10 @@ class Metrics:
         """Count a job that has its report; one that was called off is no failure."""
         cancelled = report.failure is not None and report.failure.reason is FailureReason.CANCELLED
         (self._cancelled if cancelled else self._reports[report.verdict]).inc()
+
+    def count_wait(self, device: str, waited_ns: int) -> None:
+        """Count a job that got its device."""
+        self.waits.labels(device).observe(waited_ns / 1e9)
 
     def watch(self, counts: Callable[[], Mapping[JobState, int]]) -> None:
         """Look at the jobs whenever somebody reads the metrics."""

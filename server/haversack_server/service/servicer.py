@@ -1,4 +1,4 @@
-"""The five calls: read the noun, ask the room, write the message.
+"""The calls: read the noun, ask the room, write the message.
 
 Knows no rule of any room, and no status: what a room raises is for the interceptors.
 """
@@ -7,17 +7,18 @@ import asyncio
 import hashlib
 import threading
 import time
+from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import grpc.aio
 from google.protobuf.message import Message
 
-from haversack import wire
+from haversack import plan, wire
 from haversack.estimate import Estimate, EstimateRequest
 from haversack.plan import PlanRequest
-from haversack.v1 import estimate_pb2, plan_pb2, questions_pb2, verify_pb2
+from haversack.v1 import estimate_pb2, jobs_pb2, plan_pb2, questions_pb2, verify_pb2
 from haversack.v1.service_pb2_grpc import HaversackServiceServicer
 from haversack.verify import (
     CancelVerifyRequest,
@@ -25,7 +26,14 @@ from haversack.verify import (
     ListWorkloadsResponse,
     VerifyRequest,
 )
+from haversack.verify_jobs import (
+    GetVerifyJobRequest,
+    GetVerifyJobResponse,
+    ListVerifyJobsRequest,
+)
+from haversack_server.job_book import summary
 from haversack_server.jobs import JobRunner
+from haversack_server.planner import Planner
 from haversack_server.service.metrics import Metrics
 from haversack_server.service.rooms import Rooms, Stop
 from haversack_server.service.threads import Threads
@@ -35,6 +43,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+Answer = TypeVar("Answer")
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 ESTIMATE_THREADS = 2  # of their own: an estimate does not wait behind a minute's solve
 
@@ -43,12 +52,18 @@ class Servicer(HaversackServiceServicer):
     """Answers the calls of one server."""
 
     def __init__(
-        self, rooms: Rooms, jobs: JobRunner, metrics: Metrics, solver_threads: int
+        self,
+        rooms: Rooms,
+        jobs: JobRunner,
+        planner: Planner,
+        metrics: Metrics,
+        solver_threads: int,
     ) -> None:
         self._rooms = rooms
         self._jobs = jobs
         self._metrics = metrics
         self._tracer = Tracer()
+        self._planner = planner
         self._estimates = Threads("haversack-estimate", ESTIMATE_THREADS)
         self._solves = Threads("haversack-solve", solver_threads)
 
@@ -59,7 +74,10 @@ class Servicer(HaversackServiceServicer):
     async def close(self, grace_s: float) -> None:
         """Tell what still runs to stop, and wait for it ``grace_s`` seconds at most."""
         await asyncio.gather(
-            self._estimates.close(grace_s), self._solves.close(grace_s), self._tracer.close()
+            self._estimates.close(grace_s),
+            self._solves.close(grace_s),
+            self._tracer.close(),
+            self._planner.close(),
         )
 
     async def Estimate(
@@ -76,12 +94,25 @@ class Servicer(HaversackServiceServicer):
 
     async def Plan(self, request: plan_pb2.PlanRequest, context: Context) -> plan_pb2.PlanResponse:
         """Answer what to save and what to recompute; the solver ends with the call."""
+        if request.HasField("workload"):
+            noun = wire.from_message(PlanRequest, request)
+            answer = await self._planner.plan(noun, self._solved)
+            return _plan_response(request, answer)
+        return await self._in_solver(
+            lambda cancel: _plan_response(
+                request, self._plan(wire.from_message(PlanRequest, request), cancel)
+            )
+        )
+
+    async def _solved(self, request: PlanRequest) -> plan.Plan:
+        return await self._in_solver(lambda cancel: self._plan(request, cancel))
+
+    async def _in_solver(self, work: "Callable[[NDArray[np.uint8]], Answer]") -> Answer:
+        """Run work in a solver's thread; it is told to stop with the call."""
         import numpy as np  # an estimate needs none
 
         cancel = np.zeros(1, np.uint8)
-        return await self._solves.run(
-            lambda: self._plan(request, cancel), stop=lambda: cancel.fill(1)
-        )
+        return await self._solves.run(lambda: work(cancel), stop=lambda: cancel.fill(1))
 
     # A coroutine that writes its responses, as ``around`` says.
     async def Verify(  # type: ignore[override]
@@ -101,6 +132,21 @@ class Servicer(HaversackServiceServicer):
         job_id = wire.from_message(CancelVerifyRequest, request).job_id
         answer = CancelVerifyResponse(state=await self._jobs.cancel(job_id))
         return wire.to_message(answer, verify_pb2.CancelVerifyResponse())
+
+    async def GetVerifyJob(
+        self, request: jobs_pb2.GetVerifyJobRequest, context: Context
+    ) -> jobs_pb2.GetVerifyJobResponse:
+        """Tell where a job stands, with its report if it is over."""
+        job = self._jobs.job(wire.from_message(GetVerifyJobRequest, request).job_id)
+        answer = GetVerifyJobResponse(job=replace(summary(job), report=job.report))
+        return wire.to_message(answer, jobs_pb2.GetVerifyJobResponse())
+
+    async def ListVerifyJobs(
+        self, request: jobs_pb2.ListVerifyJobsRequest, context: Context
+    ) -> jobs_pb2.ListVerifyJobsResponse:
+        """List a page of the jobs that are known."""
+        answer = self._jobs.page(wire.from_message(ListVerifyJobsRequest, request))
+        return wire.to_message(answer, jobs_pb2.ListVerifyJobsResponse())
 
     async def ListWorkloads(
         self, request: verify_pb2.ListWorkloadsRequest, context: Context
@@ -127,15 +173,16 @@ class Servicer(HaversackServiceServicer):
         traced = with_trace(wire.from_message(Estimate, answer), noun, found)
         return wire.to_message(traced, estimate_pb2.EstimateResponse())
 
-    def _plan(
-        self, request: plan_pb2.PlanRequest, cancel: "NDArray[np.uint8]"
-    ) -> plan_pb2.PlanResponse:
-        noun = wire.from_message(PlanRequest, request)
+    def _plan(self, request: PlanRequest, cancel: "NDArray[np.uint8]") -> plan.Plan:
         started_at = time.perf_counter()
-        answer = self._rooms.plan(noun, cancel)
+        answer = self._rooms.plan(request, cancel)
         self._metrics.solve.labels(answer.solver).observe(time.perf_counter() - started_at)
-        answer = replace(answer, request_digest=_digest(request))
-        return wire.to_message(answer, plan_pb2.PlanResponse())
+        return answer
+
+
+def _plan_response(request: plan_pb2.PlanRequest, answer: plan.Plan) -> plan_pb2.PlanResponse:
+    answer = replace(answer, request_digest=_digest(request))
+    return wire.to_message(answer, plan_pb2.PlanResponse())
 
 
 def _digest(request: Message) -> str:

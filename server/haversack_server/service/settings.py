@@ -5,13 +5,16 @@ Knows the names, the ranges and the defaults; nothing of how they are used.
 
 import argparse
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
 from haversack.errors import InvalidRequestError, Violation, check
 
 LARGEST_PORT = 65_535
+MOST_REPORTS = 10_000  # all are held in memory
+NS_OF_DAY = 86_400 * 10**9
+LOCAL, RAY = "local", "ray"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,7 +25,10 @@ class Settings:
     folders that their processes import from. ``grace_s`` is how long running calls may take to
     finish once the server stops. No metrics are served without a ``metrics_port``; 0 picks one.
     With ``cuda`` large solves may run on the CUDA device, if one is attached; inside a caller's
-    process they do not, for its memory is the caller's.
+    process they do not, for its memory is the caller's. Verify's reports are kept in memory, and
+    in ``state_dir`` if it names a folder: ``keep_reports`` of them, for ``keep_days``. Verify's
+    jobs run on this machine, or with the ``executor`` "ray" on the cluster at ``ray_address``,
+    which is this machine's own if it is empty.
     """
 
     allow: tuple[str, ...] = ()
@@ -34,6 +40,11 @@ class Settings:
     reflection: bool = False
     warm: bool = False
     cuda: bool = False
+    state_dir: str = ""
+    keep_reports: int = 256
+    keep_days: float = 30.0
+    executor: str = LOCAL
+    ray_address: str = ""
 
     def __post_init__(self) -> None:
         found: list[Violation] = []
@@ -43,7 +54,23 @@ class Settings:
         if not 0 <= self.grace_s <= 86_400:
             sentence = f"{self.grace_s:g} will not do; give 0 to 86400 seconds"
             found.append(Violation("grace", sentence))
+        if not 0 <= self.keep_reports <= MOST_REPORTS:
+            sentence = f"{self.keep_reports} will not do; give 0 to {MOST_REPORTS}"
+            found.append(Violation("keep_reports", sentence))
+        if not 0 <= self.keep_days <= 36_500:
+            sentence = f"{self.keep_days:g} will not do; give 0 to 36500 days"
+            found.append(Violation("keep_days", sentence))
+        found += _executor_violations(self.executor, self.ray_address)
         check(found)
+
+
+def _executor_violations(executor: str, ray_address: str) -> list[Violation]:
+    if executor not in (LOCAL, RAY):
+        return [Violation("executor", f"{executor!r} will not do; give {LOCAL} or {RAY}")]
+    if ray_address and executor != RAY:
+        sentence = f"{ray_address!r} is of no use to executor {executor}; give executor {RAY} too"
+        return [Violation("ray_address", sentence)]
+    return []
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,6 +98,11 @@ def from_command_line(arguments: Sequence[str], environment: Mapping[str, str]) 
         reflection=True,
         warm=True,
         cuda=_is_auto(given.cuda, "cuda"),
+        state_dir=given.state_dir,
+        keep_reports=given.keep_reports,
+        keep_days=given.keep_days,
+        executor=given.executor,
+        ray_address=given.ray_address,
     )
     return Process(listen=given.listen, settings=settings)
 
@@ -139,7 +171,47 @@ def _parser(environment: Mapping[str, str]) -> _Parser:
         default=default("CUDA", "auto"),
         help="solve on the CUDA device where that is faster, if one is attached (%(default)s)",
     )
+    _add_keeping(parser, default)
+    _add_executor(parser, default)
     return parser
+
+
+def _add_keeping(parser: argparse.ArgumentParser, default: Callable[[str, str], str]) -> None:
+    parser.add_argument(
+        "--state-dir",
+        metavar="FOLDER",
+        default=default("STATE_DIR", ""),
+        help="where Verify's jobs and reports are kept across a restart (none: in memory only)",
+    )
+    parser.add_argument(
+        "--keep-reports",
+        metavar="N",
+        type=int,
+        default=default("KEEP_REPORTS", "256"),
+        help="reports of Verify that are kept, the latest (%(default)s)",
+    )
+    parser.add_argument(
+        "--keep-days",
+        metavar="DAYS",
+        type=float,
+        default=default("KEEP_DAYS", "30"),
+        help="how long a report of Verify is kept (%(default)s)",
+    )
+
+
+def _add_executor(parser: argparse.ArgumentParser, default: Callable[[str, str], str]) -> None:
+    parser.add_argument(
+        "--executor",
+        metavar="local|ray",
+        default=default("EXECUTOR", LOCAL),
+        help="where Verify's jobs run: this machine, or a Ray cluster (%(default)s)",
+    )
+    parser.add_argument(
+        "--ray-address",
+        metavar="HOST:PORT",
+        default=default("RAY_ADDRESS", ""),
+        help="head of the Ray cluster (that to which this machine belongs)",
+    )
 
 
 def _is_auto(text: str, field: str) -> bool:

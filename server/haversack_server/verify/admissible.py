@@ -7,37 +7,47 @@ import importlib.util
 import os
 import pathlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from haversack.errors import InvalidRequestError, MissingExtraError, NotSupportedError
+from haversack.run import WorkloadReference
 from haversack.verify import VerifyRequest, VerifySchedule
 from haversack_server.verify.catalog import check_built_in
 from haversack_server.verify.entry_points import check_allowed
 from haversack_server.verify.library import is_of_library
+from haversack_server.verify.shardable import check_sharded
 
 DEVICE_FILES = pathlib.Path("/dev")
 _GPU_FILE = re.compile(r"nvidia(\d+)")
 _OPTIONS = ("save", "recompute")
 
 
-def check_admissible(request: VerifyRequest, allow: Sequence[str]) -> None:
-    """Raise the error that says why the request cannot run here."""
-    workload = request.workload
+def check_admissible(
+    request: VerifyRequest,
+    allow: Sequence[str],
+    check_device: Callable[[str], object] | None = None,
+) -> None:
+    """Raise the error that says why the request cannot run here.
+
+    ``check_device`` is that of the place where it would run; this machine's if None.
+    """
+    check_workload(request.workload, allow, "verify")
+    _check_device(request, check_device or check_attached)
+    _check_plan(request)
+    if request.world is not None and request.world.size > 1:
+        check_sharded(request, request.world)
+
+
+def check_workload(workload: WorkloadReference, allow: Sequence[str], verb: str) -> None:
+    """Raise the error that says why a workload cannot run here; ``verb`` is what for."""
     if workload.name:
         check_built_in(workload.name, workload.args_json)
     else:
         check_allowed(workload.entry_point, allow, field="workload.entry_point")
-    _check_packages(workload.name)
-    _check_device(request)
-    _check_plan(request)
-    if request.world is not None and request.world.size > 1:
-        raise NotSupportedError(
-            f"a world of {request.world.size} ranks cannot be verified yet; leave world out for "
-            "one process"
-        )
+    _check_packages(workload.name, verb)
 
 
-def _check_packages(name: str) -> None:
+def _check_packages(name: str, verb: str) -> None:
     needed = {"torch": "torch", "numpy": "torch"}
     if is_of_library(name):
         needed["transformers"] = "zoo"
@@ -45,19 +55,26 @@ def _check_packages(name: str) -> None:
         if importlib.util.find_spec(package) is None:
             extras = ",".join(dict.fromkeys(("server", "torch", extra)))
             raise MissingExtraError(
-                f"verify needs {package} where its jobs run: pip install 'haversack[{extras}]'"
+                f"{verb} needs {package} where its jobs run: pip install 'haversack[{extras}]'"
             )
 
 
-def _check_device(request: VerifyRequest) -> None:
-    if not request.device.startswith("cuda"):
+def check_attached(device: str) -> None:
+    """Raise InvalidRequestError for a GPU that is not attached to this machine."""
+    if not device.startswith("cuda"):
         return
-    if gpu_of(request.device) is None:
+    if gpu_of(device) is None:
         have = ", ".join(f"cuda:{index}" for index in range(len(attached_gpus()))) or "no GPU"
         raise InvalidRequestError(
-            f"{request.device} is not attached to this server, which has {have}; cpu would do",
+            f"{device} is not attached to this server, which has {have}; cpu would do",
             field="device",
         )
+
+
+def _check_device(request: VerifyRequest, check_device: Callable[[str], object]) -> None:
+    check_device(request.device)
+    if not request.device.startswith("cuda"):
+        return
     if request.schedule is VerifySchedule.BACKWARD_IN_THREAD:
         raise InvalidRequestError(
             "a backward in a helper thread stands for a GPU on the CPU; use device cpu",
@@ -85,12 +102,26 @@ def _check_plan(request: VerifyRequest) -> None:
     if request.plan is None:
         return
     options = {action.option for action in request.plan.actions}
-    unknown = sorted(options - set(_OPTIONS))
+    unknown = sorted(each for each in options if each not in _OPTIONS and not _is_selective(each))
     if unknown:
         raise NotSupportedError(
-            f"option {unknown[0]!r} of a plan cannot be verified yet; use {' or '.join(_OPTIONS)}"
+            f"option {unknown[0][:60]!r} of a plan cannot be verified; use {', '.join(_OPTIONS)} "
+            "or selective with operations"
         )
-    if "recompute" not in options:
+    if any(action.segment for action in request.plan.actions):
+        raise NotSupportedError(
+            "a plan with segments cannot be verified: they run outside of torch.utils.checkpoint; "
+            "plan without segments"
+        )
+    if options <= {"save"}:
         raise InvalidRequestError(
             "the plan recomputes no block, so there is nothing to verify", field="plan.actions"
         )
+    if request.use_reentrant:
+        raise InvalidRequestError(
+            "a plan is applied with the non-reentrant variant; leave it out", field="use_reentrant"
+        )
+
+
+def _is_selective(option: str) -> bool:
+    return option.startswith("selective ")

@@ -2,8 +2,16 @@
 
 from collections.abc import Iterable, Sequence
 
-from haversack.verify import Facet, FacetResult, FacetValue, VerifyEvidence, VerifySchedule
+from haversack.verify import (
+    Facet,
+    FacetResult,
+    FacetValue,
+    SavedValues,
+    VerifyEvidence,
+    VerifySchedule,
+)
 from haversack_server.verify.findings import Outcomes
+from haversack_server.verify.outcome import Outcome
 from haversack_server.verify.verdict import STRONG_FACETS
 
 _EQUAL = frozenset({FacetValue.EQUAL_BITWISE, FacetValue.WITHIN_NOISE, FacetValue.WITHIN_TOLERANCE})
@@ -46,6 +54,24 @@ def _proves(
         )
     if runs.control is not None:
         yield _control(runs)
+    if runs.watched is not None and any(f.value is FacetValue.INCONCLUSIVE for f in facets):
+        yield from _replayed(runs.watched.saved)
+
+
+def _replayed(saved: Sequence[SavedValues]) -> Iterable[str]:
+    """Say what replays show of themselves where two plain runs are no measure."""
+    compared = [each for each in saved if each.compared_count]
+    other = [each.region for each in compared if each.different_count]
+    if other:
+        yield (
+            f"Within one checkpointed run, replays saved other values than their forwards in "
+            f"{len(other)} of {len(compared)} regions: {_listed(other)}"
+        )
+    elif compared:
+        yield (
+            f"Within one checkpointed run, the replays of all {len(compared)} regions saved the "
+            "values of their forwards"
+        )
 
 
 def _control(runs: Outcomes) -> str:
@@ -86,13 +112,14 @@ def _does_not_prove(runs: Outcomes, schedule: VerifySchedule, device: str) -> It
         yield "Much about gradients: all of them are zero here, so that wrong ones may be zero too"
 
 
-def assumptions(runs: Outcomes) -> tuple[str, ...]:
-    """Say what the job took for granted."""
+def assumptions(runs: Outcomes, *, by_plan: bool = False) -> tuple[str, ...]:
+    """Say what the job took for granted; ``by_plan`` is whether a plan says what a region is."""
     said = list(runs.plain.notes)
     wrapped = runs.checkpointed.wrapped
     if wrapped:
         names = _listed(list(wrapped))
-        said.append(f"Regions are {len(wrapped)} modules that Verify wrapped: {names}")
+        how = "haversack.torch.apply runs for the plan" if by_plan else "Verify wrapped"
+        said.append(f"Regions are {len(wrapped)} modules that {how}: {names}")
     else:
         said.append("Regions are the calls of checkpoint that the model makes itself; plain runs")
         said[-1] += " call their functions directly"
@@ -107,11 +134,21 @@ def assumptions(runs: Outcomes) -> tuple[str, ...]:
             "differs comes from stopping early, or from outside the regions"
         )
     if runs.watched is not None:
-        said.append(
-            "Random sources and memory come from two more runs under probes; the verdict stands "
-            "on runs without them"
-        )
+        said.extend(_of_probes(runs.watched, runs.checkpointed))
     return tuple(said)
+
+
+def _of_probes(watched: Outcome, checkpointed: Outcome) -> Iterable[str]:
+    yield (
+        "Random sources, saved values and state of regions come from a further run under probes, "
+        "which decides nothing; memory from it and from a second plain run"
+    )
+    yield from watched.probe_notes
+    if watched.raised is not None and checkpointed.raised is None:
+        yield (
+            f"The checkpointed run raised under probes, in {watched.raised.part}, and not without "
+            f"them: {watched.raised}; they tell what they saw before"
+        )
 
 
 def _word(facet: Facet) -> str:

@@ -1,7 +1,7 @@
 """From the outcomes of runs to one finding per facet. No torch, no verdict.
 
-``plain`` and ``again`` are the two plain runs, ``checkpointed`` the run in question; the two
-watched runs repeat plain and checkpointed under the probes of memory and randomness.
+``plain`` and ``again`` are the two plain runs, ``checkpointed`` the run in question; ``watched``
+repeats it under probes, and ``watched_plain`` is a plain run under that of memory.
 """
 
 from collections.abc import Iterable, Sequence
@@ -9,11 +9,9 @@ from dataclasses import dataclass
 
 from haversack.units import format_bytes, format_ns
 from haversack.verify import (
-    DifferenceCause,
     Facet,
     FacetResult,
     FacetValue,
-    FirstDifference,
     RecomputeCount,
     VerifyMemory,
     VerifyTime,
@@ -43,6 +41,12 @@ class Outcomes:
     watched: Outcome | None = None
     traced: Outcome | None = None
     control: Outcome | None = None
+
+
+def repeats(plain: Outcome, again: Outcome) -> bool:
+    """Whether a second plain run is the first, bit for bit, in all that is looked at."""
+    same_end = (plain.raised is None) is (again.raised is None)
+    return same_end and not again.rows and (again.rng, again.state) == (plain.rng, plain.state)
 
 
 def is_unexplained(runs: Outcomes) -> bool:
@@ -104,22 +108,6 @@ def _not_checked(facet: Facet, detail: str) -> FacetResult:
     return FacetResult(facet=facet, value=FacetValue.NOT_CHECKED, detail=detail)
 
 
-def first_difference(runs: Outcomes, found: Iterable[FacetResult]) -> FirstDifference | None:
-    """Give the place that a traced run found; else the state that changed, where something did."""
-    if runs.traced is None or runs.traced.first_difference is not None:
-        return runs.traced.first_difference if runs.traced else None
-    changed = [each for each in found if each.facet is Facet.SIDE_EFFECTS and each.names]
-    regions = [count.region for count in runs.checkpointed.regions]
-    if not changed or not regions:
-        return None
-    name = changed[0].names[0]
-    return FirstDifference(
-        region=regions[0] if len(regions) == 1 else "",
-        cause=DifferenceCause.STATE_ONLY,
-        detail=f"No operation of a replay differs, but what replays leave in {name} does",
-    )
-
-
 def rng_finding(runs: Outcomes) -> FacetResult:
     """Compare the states of random generators after the step."""
     plain, checkpointed = runs.plain.rng, runs.checkpointed.rng
@@ -127,10 +115,10 @@ def rng_finding(runs: Outcomes) -> FacetResult:
     value, names, detail = FacetValue.EQUAL_BITWISE, changed, ""
     if unsteady:
         value, names = FacetValue.INCONCLUSIVE, unsteady
-        detail = f"Two plain runs leave another state in {_listed(unsteady)}"
+        detail = f"Two plain runs leave another state in {listed(unsteady)}"
     elif changed:
         value = FacetValue.DIFFERENT
-        detail = f"The checkpointed step leaves another state in {_listed(changed)}"
+        detail = f"The checkpointed step leaves another state in {listed(changed)}"
     return FacetResult(
         facet=Facet.RNG,
         value=value,
@@ -257,8 +245,8 @@ def time(runs: Outcomes) -> VerifyTime:
     return VerifyTime(
         plain_ns=min(runs.plain.time_ns, runs.again.time_ns),
         checkpointed_ns=runs.checkpointed.time_ns,
-        method="one step each, forward and backward, without probes; processor time on the CPU, "
-        "wall time with a synchronised device on a GPU",
+        method="one step each, forward and backward, the checkpointed one without probes; "
+        "processor time on the CPU, wall time with a synchronised device on a GPU",
     )
 
 
@@ -276,6 +264,7 @@ def time_finding(measured: VerifyTime, tick_ns: int) -> FacetResult:
     )
 
 
-def _listed(names: list[str]) -> str:
+def listed(names: list[str]) -> str:
+    """Name the first three, and say how many more there are."""
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return ", ".join(names[:3]) + more

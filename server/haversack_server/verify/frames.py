@@ -45,6 +45,24 @@ def unpack(body: bytes) -> dict[str, Any]:
     return message
 
 
+def unpack_text(body: bytes) -> dict[str, Any]:
+    """Read the body of a frame that callers will see.
+
+    Python's text may hold halves of surrogate pairs, for which UTF-8, and so the wire, has no
+    bytes; each becomes a question mark.
+    """
+    message = unpack(body)
+    try:
+        text = json.dumps(message, ensure_ascii=False)
+    except RecursionError as wrong:
+        raise FrameError(f"a frame is not JSON: {wrong}") from wrong
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return unpack(text.encode(errors="replace"))
+    return message
+
+
 def send(channel: socket.socket, message: Mapping[str, Any]) -> None:
     """Send a frame, blocking."""
     channel.sendall(pack(message))

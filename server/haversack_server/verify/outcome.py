@@ -3,7 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from haversack.verify import FirstDifference, RandomSource
+from haversack.verify import (
+    FirstDifference,
+    RandomSource,
+    SavedValues,
+    StateChange,
+    VerifyApplied,
+)
 from haversack_server.verify.comparison import Row
 
 
@@ -56,9 +62,13 @@ class Outcome:
     regions: tuple[RegionCount, ...] = ()
     wrapped: tuple[str, ...] = ()
     sources: tuple[RandomSource, ...] = ()
+    saved: tuple[SavedValues, ...] = ()
+    changes: tuple[StateChange, ...] = ()
     first_difference: FirstDifference | None = None
     peak_bytes: int | None = None
     retained_bytes: int | None = None
     gradients_all_zero: bool = False
     device_name: str = ""
     notes: tuple[str, ...] = ()
+    probe_notes: tuple[str, ...] = ()
+    applied: VerifyApplied | None = None

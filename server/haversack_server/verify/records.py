@@ -32,6 +32,8 @@ def to_json(record: Any) -> dict[str, Any]:
 
 def from_json(kind: type[Record], spelled: Mapping[str, Any]) -> Record:
     """Read a record of ``kind``; RecordError says which field has the wrong form."""
+    if not isinstance(spelled, Mapping):
+        raise RecordError(f"{kind.__name__}: {spelled!r:.80} is no object")
     hints = _hints(cast(Hashable, kind))
     unknown = sorted(set(spelled) - set(hints))
     if unknown:

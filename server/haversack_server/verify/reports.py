@@ -7,6 +7,7 @@ import signal
 from collections.abc import Sequence
 from dataclasses import replace
 
+from haversack.units import format_bytes
 from haversack.verify import (
     Facet,
     FacetResult,
@@ -25,13 +26,13 @@ from haversack_server.verify.evidence import assumptions, evidence
 from haversack_server.verify.findings import (
     Outcomes,
     findings,
-    first_difference,
     memory,
     recompute_counts,
     time,
 )
 from haversack_server.verify.hints import cause_hint
 from haversack_server.verify.outcome import Outcome
+from haversack_server.verify.places import first_difference, with_state
 from haversack_server.verify.verdict import judge
 
 
@@ -62,7 +63,8 @@ def compared(
 ) -> VerifyReport:
     """Give the report of runs that can be compared."""
     found = findings(runs)
-    place = first_difference(runs, found)
+    changes = runs.watched.changes if runs.watched else ()
+    place = with_state(first_difference(runs, found), changes)
     found = _with_hints(found, place)
     judgement = judge(found, waivers=request.waivers, strict=request.strict)
     raised = runs.plain.raised or runs.checkpointed.raised
@@ -74,6 +76,8 @@ def compared(
         waivers=judgement.waivers,
         recompute_counts=recompute_counts(runs),
         random_sources=runs.watched.sources if runs.watched else (),
+        saved_values=runs.watched.saved if runs.watched else (),
+        state_changes=changes,
         first_difference=place,
         memory=None if raised else _memory(request, runs, environment.device),
         time=None if raised else time(runs),
@@ -81,8 +85,24 @@ def compared(
         pinned=tuple(pinned),
         evidence=evidence(runs, judgement.facets, report.schedule, environment.device),
         loss=runs.plain.loss,
-        assumptions=assumptions(runs),
+        assumptions=assumptions(runs, by_plan=request.plan is not None),
     )
+
+
+def with_applied(report: VerifyReport, stepped: Outcome) -> VerifyReport:
+    """Add the measured step of a plan; one above its prediction is a warning, and no verdict."""
+    applied = stepped.applied
+    if applied is None:
+        note = f"No step of the plan was measured, since one raised: {stepped.raised}"
+        return replace(report, assumptions=(*report.assumptions, note))
+    predicted, measured = applied.predicted_peak_bytes, applied.measured_peak_bytes
+    warnings = report.warnings
+    if predicted is not None and measured > predicted:
+        warnings += (
+            f"A step of the plan takes {format_bytes(measured)} at {applied.peak_at}, more than "
+            f"the {format_bytes(predicted)} that it predicts",
+        )
+    return replace(report, applied=applied, warnings=warnings)
 
 
 def _with_hints(found: Sequence[FacetResult], place: FirstDifference | None) -> list[FacetResult]:

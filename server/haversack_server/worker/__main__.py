@@ -10,7 +10,8 @@ import shutil
 import socket
 
 from haversack_server.verify import records
-from haversack_server.worker.confine import Limits, confine
+from haversack_server.worker.confine import confine
+from haversack_server.worker.limits import Limits
 
 
 def main() -> None:
@@ -20,7 +21,9 @@ def main() -> None:
     kind.add_argument("--control-fd", type=int, help="socket over which a zygote is told to fork")
     kind.add_argument("--job-fd", type=int, help="socket over which one job gets its order")
     kind.add_argument("--trace-fd", type=int, help="socket over which one trace gets its order")
+    kind.add_argument("--plan-fd", type=int, help="socket over which one workload gets its orders")
     parser.add_argument("--limits", type=json.loads, help="limits of the one job, JSON")
+    parser.add_argument("--parent", type=int, help="process with whose end the one job ends")
     parser.add_argument("--folder", help="the zygote's folder, which it removes at its end")
     arguments = parser.parse_args()
     if arguments.control_fd is not None:
@@ -28,7 +31,9 @@ def main() -> None:
         return
     limits = records.from_json(Limits, arguments.limits)
     if arguments.job_fd is not None:
-        _be_job(socket.socket(fileno=arguments.job_fd), limits)
+        _be_job(socket.socket(fileno=arguments.job_fd), limits, arguments.parent)
+    elif arguments.plan_fd is not None:
+        _be_plan(socket.socket(fileno=arguments.plan_fd), limits)
     else:
         _be_trace(socket.socket(fileno=arguments.trace_fd), limits)
 
@@ -43,10 +48,10 @@ def _be_zygote(control: socket.socket, folder: str) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _be_job(channel: socket.socket, limits: Limits) -> None:
-    # The server cannot be the parent whose end is watched: the thread that started this process
-    # may end before it does.
-    isolation = confine(limits, keep=[channel.fileno()], parent=None)
+def _be_job(channel: socket.socket, limits: Limits, parent: int | None) -> None:
+    # A server is no parent whose end can be watched: the thread that started this process may end
+    # before it does.
+    isolation = confine(limits, keep=[channel.fileno()], parent=parent)
     from haversack_server.worker.job import serve
 
     serve(channel, isolation)
@@ -59,6 +64,14 @@ def _be_trace(channel: socket.socket, limits: Limits) -> None:
 
     serve(channel)
     os._exit(0)  # its fake ranks have nobody to say goodbye to
+
+
+def _be_plan(channel: socket.socket, limits: Limits) -> None:
+    confine(limits, keep=[channel.fileno()], parent=None)
+    from haversack_server.worker.planning import serve
+
+    serve(channel)
+    os._exit(0)  # what the workload's own code left running ends with it
 
 
 if __name__ == "__main__":

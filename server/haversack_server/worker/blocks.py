@@ -29,7 +29,7 @@ def chosen(workload: Workload, request: VerifyRequest, *, makes_calls: bool) -> 
         asked = request.regions
     elif request.plan is not None:
         actions = request.plan.actions
-        asked = tuple(action.block for action in actions if action.option == "recompute")
+        asked = tuple(action.block for action in actions if action.option != "save")
     if asked is not None:
         return tuple(named_blocks(workload.model, asked)) if asked else ()
     if makes_calls:

@@ -15,7 +15,8 @@ from haversack_server.verify.comparison import Closeness, Row
 
 Values = dict[str, "torch.Tensor | str | None"]
 
-# Relative and absolute, as torch.testing.assert_close has them.
+# Relative and absolute, as torch.testing.assert_close has them. The absolute part is for values of
+# about 1: gradients may be far smaller, so it shrinks with the largest value of the plain tensor.
 TOLERANCES: dict[torch.dtype, tuple[float, float]] = {
     torch.float16: (1e-3, 1e-5),
     torch.bfloat16: (1.6e-2, 1e-5),
@@ -90,12 +91,16 @@ def _bits_equal(plain: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _max_difference(plain: torch.Tensor, other: torch.Tensor) -> float:
-    wide = torch.complex128 if plain.is_complex() else torch.float64
-    apart = (plain.to(wide) - other.to(wide)).abs()
-    if not apart.numel():
+    if not plain.numel():
         return 0.0
-    both_nan = plain.isnan() & other.isnan()
-    largest = float(apart.masked_fill(both_nan, 0.0).max())
+    if plain.dtype is not torch.float32:  # which is wide enough, and most of what is compared
+        wide = torch.complex128 if plain.is_complex() else torch.float64
+        plain, other = plain.to(wide), other.to(wide)
+    apart = (plain - other).abs()
+    largest = float(apart.max())
+    if math.isnan(largest):
+        both_nan = plain.isnan() & other.isnan()
+        largest = float(apart.masked_fill(both_nan, 0.0).max())
     return math.inf if math.isnan(largest) else largest
 
 
@@ -103,10 +108,17 @@ def _closeness(plain: torch.Tensor, other: torch.Tensor) -> tuple[Closeness, str
     if plain.dtype not in TOLERANCES:
         return Closeness.DIFFERENT, f"{plain.dtype} must be equal"
     relative, absolute = TOLERANCES[plain.dtype]
+    absolute *= _scale(plain)
     close = torch.allclose(other, plain, rtol=relative, atol=absolute, equal_nan=True)
     word = "inside" if close else "outside"
-    note = f"{word} the tolerance of {plain.dtype} (relative {relative:g}, absolute {absolute:g})"
+    note = f"{word} the tolerance of {plain.dtype} (relative {relative:g}, absolute {absolute:.2g})"
     return (Closeness.CLOSE if close else Closeness.DIFFERENT), note
+
+
+def _scale(plain: torch.Tensor) -> float:
+    """Give the largest magnitude of a tensor, at most 1; 1 too where it is not finite."""
+    largest = float(plain.abs().max()) if plain.numel() else 1.0
+    return min(1.0, largest) if math.isfinite(largest) else 1.0
 
 
 def flatten(value: Any, name: str, depth: int = 0) -> Values:

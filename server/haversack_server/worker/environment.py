@@ -26,6 +26,7 @@ def environment(
         deterministic_algorithms=request.deterministic_algorithms,
         default_dtype=str(torch.get_default_dtype()).removeprefix("torch."),
         executor="local",
-        world_size=1,
+        world_size=request.world.size if request.world else 1,
+        backend="gloo" if request.world and request.world.size > 1 else "",
         isolation=tuple(isolation),
     )

@@ -1,6 +1,20 @@
 """Faults of a workload, which end its job with a typed reason."""
 
+import contextlib
+from collections.abc import Iterator
+
 import torch
+
+from haversack.verify import FailureReason, VerifyFailure
+from haversack_server.verify.outcome import Outcome, Raised
+
+
+class JobEnded(Exception):  # noqa: N818 - it ends a job, and is never seen outside
+    """The job ends here, with a failure as its report."""
+
+    def __init__(self, failure: VerifyFailure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
 
 
 class BadWorkloadError(Exception):
@@ -20,3 +34,31 @@ def is_out_of_memory(error: BaseException) -> bool:
 def is_device_fault(error: BaseException) -> bool:
     """Whether an error says that the device failed, after which its process can do nothing."""
     return isinstance(error, RuntimeError) and "cuda error" in str(error).lower()
+
+
+@contextlib.contextmanager
+def while_building() -> Iterator[None]:
+    """Turn what goes wrong while a workload is built into the end of its job."""
+    try:
+        yield
+    except BadWorkloadError as wrong:
+        raise JobEnded(_failure(FailureReason.BAD_WORKLOAD, str(wrong))) from wrong
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        message = f"Building the workload asked for more memory than there is: {error}"
+        raise JobEnded(_failure(FailureReason.OUT_OF_MEMORY, message)) from error
+
+
+def _failure(reason: FailureReason, message: str) -> VerifyFailure:
+    return VerifyFailure(reason=reason, message=message, stage="build")
+
+
+def outcome_of(stage: str, error: Exception) -> Outcome:
+    """Give the outcome of a stage that could not be run; a fault of ours is raised again."""
+    if isinstance(error, BadWorkloadError):
+        return Outcome(stage=stage, bad_workload=str(error))
+    if not is_out_of_memory(error):
+        raise error
+    raised = Raised(part="preparation", kind=type(error).__name__, message="", out_of_memory=True)
+    return Outcome(stage=stage, raised=raised)

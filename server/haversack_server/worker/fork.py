@@ -4,13 +4,14 @@ The job must be on one thread, and must not have touched a GPU. What the run fin
 one frame; a process that ends without it leaves its exit status.
 """
 
+import contextlib
 import os
 import select
 import socket
 import sys
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from haversack_server.verify import frames
 
@@ -20,29 +21,44 @@ _POLL_S = 0.05  # only where the system has no pidfd
 def run_forked(work: Callable[[], dict[str, Any]]) -> dict[str, Any] | int:
     """Do the work in a child; give what it found, or its exit status if it ended before."""
     ours, theirs = socket.socketpair()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    flush_output()
     pid = os.fork()
     if pid == 0:
         ours.close()
-        _child(theirs, work)
+        be_child(theirs, work)
     theirs.close()
     with ours:
         found, status = _collect(pid, ours)
     return found if found is not None else status
 
 
-def _child(channel: socket.socket, work: Callable[[], dict[str, Any]]) -> None:
+def be_child(channel: socket.socket, work: Callable[[], dict[str, Any]]) -> NoReturn:
+    """Do the work, send what it found, and end; the stack of the parent is never returned to."""
     status = 1
     try:
         frames.send(channel, work())
         status = 0
     except BaseException:  # the stack ends here: nothing of the job may run twice
-        traceback.print_exc()
+        print_fault()
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        flush_output()
         os._exit(status)
+
+
+def print_fault() -> None:
+    """Print the exception that is handled; with nowhere to print it, the exit status is left."""
+    with contextlib.suppress(Exception):
+        traceback.print_exc()
+
+
+def flush_output() -> None:
+    """Write what was printed, unless the workload closed or replaced what it was printed to.
+
+    Neither may raise: an exception at the end of a copy would let it go on as the job.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
 
 
 def _collect(pid: int, channel: socket.socket) -> tuple[dict[str, Any] | None, int]:
@@ -55,11 +71,11 @@ def _collect(pid: int, channel: socket.socket) -> tuple[dict[str, Any] | None, i
             exit_of.wait(channel if is_open else None)
             # The status first: what is drained after it is all there is.
             status = exit_of.status()
-            is_open = is_open and _drain(channel, received)
-    return _frame(bytes(received)), status
+            is_open = is_open and drain(channel, received)
+    return whole_frame(bytes(received)), status
 
 
-def _drain(channel: socket.socket, received: bytearray) -> bool:
+def drain(channel: socket.socket, received: bytearray) -> bool:
     """Take what has come; false where nothing more will."""
     channel.setblocking(False)
     try:
@@ -70,7 +86,8 @@ def _drain(channel: socket.socket, received: bytearray) -> bool:
     return False
 
 
-def _frame(received: bytes) -> dict[str, Any] | None:
+def whole_frame(received: bytes) -> dict[str, Any] | None:
+    """Read a frame; None where it did not come whole."""
     header, body = received[: frames.HEADER_BYTES], received[frames.HEADER_BYTES :]
     if len(header) < frames.HEADER_BYTES or len(body) != frames.body_size(header):
         return None

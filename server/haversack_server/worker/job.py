@@ -1,38 +1,38 @@
 """One job: build the workload, run it plain, plain again and checkpointed, and report.
 
+The second plain run is under the probe of memory; where it is not the first, bit for bit, another
+one without the probe takes its place, so that no probe decides.
+
 Each run is a process forked from the job, so that all start from the same memory: models, closures
 and globals alike. Where a GPU is used every run builds the workload itself, since a process that
 touched the GPU cannot be forked.
 """
 
+import pathlib
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from haversack.torch import Workload
-from haversack.verify import (
-    FailureReason,
-    VerifyFailure,
-    VerifyProgress,
-    VerifyReport,
-    VerifyRequest,
-)
+from haversack.verify import VerifyPlan, VerifyProgress, VerifyReport, VerifyRequest
 from haversack_server.verify import frames, records, reports
-from haversack_server.verify.findings import Outcomes, is_unexplained
-from haversack_server.verify.outcome import Outcome, Raised
+from haversack_server.verify.findings import Outcomes, is_unexplained, repeats
+from haversack_server.verify.outcome import Outcome
 from haversack_server.worker.environment import environment
-from haversack_server.worker.errors import BadWorkloadError, is_out_of_memory
+from haversack_server.worker.errors import JobEnded, outcome_of, while_building
 from haversack_server.worker.fork import run_forked
 from haversack_server.worker.load import load
+from haversack_server.worker.planned import measured
 from haversack_server.worker.prepare import pin, pinned
-from haversack_server.worker.run import RunPlan, perform
+from haversack_server.worker.probes import OF_CHECKPOINTED, OF_PLAIN, OF_TRACED
+from haversack_server.worker.run import Ready, RunPlan, make_ready, perform
 
 PLAIN, AGAIN, CHECKPOINTED = "plain", "plain again", "checkpointed"
-WATCHED_PLAIN, WATCHED, CONTROL = "plain under probes", "checkpointed under probes", "control"
-TRACED = "traced"
+ONCE_MORE, WATCHED, CONTROL = "plain once more", "checkpointed under probes", "control"
+TRACED, PLANNED = "traced", "measured as planned"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,25 +53,46 @@ def serve(channel: socket.socket, isolation: Sequence[str]) -> None:
     if message is None:
         return  # the server went away
     order = replace(records.from_json(Order, message), isolation=tuple(isolation))
-    report = _Job(order, channel).report()
+    where = environment(order.request, "", isolation)  # before all that may end the process
+    frames.send(channel, {"environment": records.to_json(where)})
+    report = _report(order, channel)
     frames.send(channel, {"report": records.to_json(report)})
 
 
-class _Ended(Exception):  # noqa: N818 - it ends a job, and is never seen outside
-    """The job ends here, with a failure as its report."""
+def _report(order: Order, channel: socket.socket) -> VerifyReport:
+    request, world = order.request, order.request.world
+    if world is None or world.size == 1:
+        return _Job(order, channel, total=5 + (request.plan is not None)).report()
+    # torch.distributed takes seconds to load, and most jobs need none of it.
+    from haversack_server.worker.sharded_job import ShardedJob
 
-    def __init__(self, failure: VerifyFailure) -> None:
-        super().__init__(failure.message)
-        self.failure = failure
+    sharded = ShardedJob(
+        request=request,
+        world=world,
+        load=lambda seed: _loaded(order, seed),
+        folder=pathlib.Path(order.values_file).parent,
+        tell=lambda progress: _told(channel, progress),
+    )
+    return sharded.report(reports.blank(request, order.job_id), order.isolation)
+
+
+def _told(channel: socket.socket, progress: VerifyProgress) -> None:
+    frames.send(channel, {"progress": records.to_json(progress)})
+
+
+def _loaded(order: Order, seed: int) -> Workload:
+    pin(replace(order.request, seed=seed))
+    torch.set_num_threads(1)  # a pool of threads would not live on in forked runs
+    return load(order.request.workload, allow=order.allow, path=order.path)
 
 
 @dataclass(slots=True)
 class _Job:
     order: Order
     channel: socket.socket
-    workload: Workload | None = None
+    ready: Ready | None = None
     completed: int = 0
-    total: int = 6
+    total: int = 5
 
     def report(self) -> VerifyReport:
         order = self.order
@@ -79,40 +100,33 @@ class _Job:
         try:
             self._build()
             runs = self._runs()
-        except _Ended as ended:
+            applied = self._applied(runs)
+        except JobEnded as ended:
             return reports.failed(report, ended.failure)
         failure = reports.raised_in_both(runs)
         if failure is not None:
             return reports.failed(report, failure)
-        return reports.compared(
+        compared = reports.compared(
             report,
             order.request,
             runs,
             environment=environment(order.request, runs.plain.device_name, order.isolation),
             pinned=pinned(order.request),
         )
+        return reports.with_applied(compared, applied) if applied is not None else compared
 
     def _build(self) -> None:
         if self._on_gpu():
             self.total -= 1
             return
-        try:
-            self.workload = self._load()
-        except BadWorkloadError as wrong:
-            raise _Ended(_failure(FailureReason.BAD_WORKLOAD, str(wrong))) from wrong
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-            message = f"Building the workload asked for more memory than there is: {error}"
-            raise _Ended(_failure(FailureReason.OUT_OF_MEMORY, message)) from error
-        self.total += self.workload.between_forward_and_backward is not None
+        with while_building():
+            self.ready = self._load()
+        self.total += self._has_callback()
         self._tell("build")
 
-    def _load(self) -> Workload:
-        order = self.order
-        pin(order.request)
-        torch.set_num_threads(1)  # a pool of threads would not live on in forked runs
-        return load(order.request.workload, allow=order.allow, path=order.path)
+    def _load(self) -> Ready:
+        request = self.order.request
+        return make_ready(_loaded(self.order, request.seed), request)
 
     def _on_gpu(self) -> bool:
         return self.order.request.device.startswith("cuda")
@@ -120,59 +134,77 @@ class _Job:
     def _runs(self) -> Outcomes:
         plain = self._run(PLAIN, first=True)
         wrapped = plain.wrapped
-        again = self._run(AGAIN, wrapped=wrapped)
+        watched = self._run(AGAIN, probes=OF_PLAIN, wrapped=wrapped)
+        again = watched
+        if not repeats(plain, watched):
+            self.total += 1  # a probe must not be what makes it another run
+            again = self._run(ONCE_MORE, wrapped=wrapped)
         checkpointed = self._run(CHECKPOINTED, checkpointed=True, wrapped=wrapped)
         runs = Outcomes(plain=plain, again=again, checkpointed=checkpointed)
-        if not (plain.raised or again.raised or checkpointed.raised):
-            runs = replace(
-                runs,
-                watched_plain=self._run(WATCHED_PLAIN, watched=True, wrapped=wrapped),
-                watched=self._run(WATCHED, watched=True, checkpointed=True, wrapped=wrapped),
-                control=self._control(wrapped),
-            )
-        if is_unexplained(runs):
-            self.total += 1
-            runs = replace(
-                runs, traced=self._run(TRACED, traced=True, checkpointed=True, wrapped=wrapped)
-            )
+        if not (plain.raised or again.raised):
+            runs = self._explained(replace(runs, watched_plain=watched), wrapped)
         return runs
 
+    def _explained(self, runs: Outcomes, wrapped: tuple[str, ...]) -> Outcomes:
+        """Add the runs that explain; a control only where there is something to compare it with."""
+        settings: dict[str, Any] = {"checkpointed": True, "decides": False, "wrapped": wrapped}
+        watched = self._run(WATCHED, probes=OF_CHECKPOINTED, **settings)
+        raised = runs.checkpointed.raised is not None
+        self.total += is_unexplained(runs) - (raised and self._has_callback())
+        control = None if raised else self._control(wrapped)
+        runs = replace(runs, watched=watched, control=control)
+        if is_unexplained(runs):
+            runs = replace(runs, traced=self._run(TRACED, probes=OF_TRACED, **settings))
+        return runs
+
+    def _applied(self, runs: Outcomes) -> Outcome | None:
+        """Measure a step of the plan; one that raises has no peak."""
+        plan = self.order.request.plan
+        if plan is None or runs.plain.raised or runs.checkpointed.raised:
+            return None
+        return self._forked(PLANNED, lambda: self._measured(plan))
+
+    def _measured(self, plan: VerifyPlan) -> Outcome:
+        ready = self.ready or self._load()
+        pin(self.order.request)
+        return measured(ready.workload, plan, PLANNED)
+
     def _control(self, wrapped: tuple[str, ...]) -> Outcome | None:
-        if self.workload is None or self.workload.between_forward_and_backward is None:
+        if not self._has_callback():
             return None
         return self._run(CONTROL, with_callback=False, wrapped=wrapped)
 
+    def _has_callback(self) -> bool:
+        ready = self.ready
+        return ready is not None and ready.workload.between_forward_and_backward is not None
+
     def _run(self, stage: str, **settings: Any) -> Outcome:
         plan = RunPlan(stage=stage, values_file=self.order.values_file, **settings)
-        found = run_forked(lambda: records.to_json(self._perform(plan)))
+        return self._forked(stage, lambda: self._perform(plan))
+
+    def _perform(self, plan: RunPlan) -> Outcome:
+        return perform(plan, self.order.request, self.ready or self._load())
+
+    def _forked(self, stage: str, work: Callable[[], Outcome]) -> Outcome:
+        found = run_forked(lambda: records.to_json(_guarded(stage, work)))
         if isinstance(found, int):
             outcome = Outcome(stage=stage, exit_status=found)
         else:
             outcome = records.from_json(Outcome, found)
         failure = reports.failure_of(outcome)
         if failure is not None:
-            raise _Ended(failure)
+            raise JobEnded(failure)
         self._tell(stage)
         return outcome
-
-    def _perform(self, plan: RunPlan) -> Outcome:
-        try:
-            return perform(plan, self.order.request, self.workload or self._load())
-        except BadWorkloadError as wrong:
-            return Outcome(stage=plan.stage, bad_workload=str(wrong))
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-            raised = Raised(
-                part="preparation", kind=type(error).__name__, message="", out_of_memory=True
-            )
-            return Outcome(stage=plan.stage, raised=raised)
 
     def _tell(self, stage: str) -> None:
         self.completed += 1
         progress = VerifyProgress(stage=stage, completed=self.completed, total=self.total)
-        frames.send(self.channel, {"progress": records.to_json(progress)})
+        _told(self.channel, progress)
 
 
-def _failure(reason: FailureReason, message: str) -> VerifyFailure:
-    return VerifyFailure(reason=reason, message=message, stage="build")
+def _guarded(stage: str, work: Callable[[], Outcome]) -> Outcome:
+    try:
+        return work()
+    except Exception as error:  # what keeps a stage from being run is its outcome
+        return outcome_of(stage, error)

@@ -15,6 +15,7 @@ from haversack.torch import Workload
 from haversack.verify import Facet
 from haversack_server.worker.compare import Values, flatten
 from haversack_server.worker.rng import is_generator
+from haversack_server.worker.shards import own_part
 from haversack_server.worker.state import walk
 
 
@@ -89,4 +90,4 @@ def _gradients(tensors: Mapping[str, torch.Tensor]) -> Values:
 
 
 def _detached(value: Any) -> Any:
-    return value.detach() if isinstance(value, torch.Tensor) else value
+    return own_part(value.detach()) if isinstance(value, torch.Tensor) else value

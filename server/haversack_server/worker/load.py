@@ -73,4 +73,4 @@ def _said(error: BaseException) -> str:
     text = str(error).strip().partition("\n")[0]
     if isinstance(error, HaversackError):
         return text
-    return f"{type(error).__name__}: {text}"[:500]
+    return f"{type(error).__name__}: {text}"[:500] if text else type(error).__name__

@@ -12,10 +12,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class LiveStorages(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """While it is entered, follows the storages that operations make."""
+    """While it is entered, follows the storages that operations make.
 
-    def __init__(self) -> None:
+    ``resized`` reads the sizes of all that live at every operation: those that ``fully_shard``
+    empties and fills again are resized by none.
+    """
+
+    def __init__(self, *, resized: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self._resized = resized
         self.live_bytes = 0
         self.peak_bytes = 0
         self._sizes: dict[int, tuple[weakref.ref[Any], int]] = {}
@@ -29,6 +34,8 @@ class LiveStorages(TorchDispatchMode):  # type: ignore[no-untyped-call]
             # A storage that was given is a view or an update, unless the operation resized it.
             if id(storage) not in given or id(storage) in self._sizes:
                 self._follow(storage)
+        if self._resized:
+            self._read_sizes()
         self.peak_bytes = max(self.peak_bytes, self.live_bytes)
         return result
 
@@ -38,6 +45,13 @@ class LiveStorages(TorchDispatchMode):  # type: ignore[no-untyped-call]
         freed = weakref.ref(storage, lambda _: self._forget(key))
         self._sizes[key] = (freed, storage.nbytes())
         self.live_bytes += storage.nbytes() - before
+
+    def _read_sizes(self) -> None:
+        for key, (held, before) in list(self._sizes.items()):
+            storage = held()
+            if storage is not None and storage.nbytes() != before:
+                self._sizes[key] = (held, storage.nbytes())
+                self.live_bytes += storage.nbytes() - before
 
     def _forget(self, key: int) -> None:
         _, size = self._sizes.pop(key)

@@ -21,6 +21,7 @@ import torch
 from torch import nn
 
 from haversack_server.worker.rng import digest
+from haversack_server.worker.shards import own_part
 
 Children = Iterable[tuple[str, Any]]
 Look = Callable[[Any], tuple[str, Children]]
@@ -29,7 +30,7 @@ SCALARS = (bool, int, float, complex, str, bytes, type(None))
 _PLAIN = (enum.Enum, torch.dtype, torch.device, range, pathlib.PurePath, itertools.count)
 _LONG = 64  # a sequence of scalars that is longer is one entry, not one for each
 _LIBRARIES = sys.stdlib_module_names | {"torch", "numpy", "haversack", "haversack_server"}
-_ZOO = "haversack_server.worker.zoo"
+ZOO = "haversack_server.worker.zoo"
 # Buffers are a facet of their own; forward is where a region is wrapped.
 _MODULE_PARTS = frozenset({"_parameters", "_buffers", "_modules", "forward"})
 
@@ -48,14 +49,23 @@ def spelled(scalar: Any) -> str:
     return text if len(text) <= 80 else f"{text[:40]}... {digest(text.encode())}"
 
 
-def tensor_digest(tensor: torch.Tensor, *, skip_content: bool = False) -> tuple[str, str]:
-    """Spell dtype and shape of a tensor, and digest its content."""
+def tensor_digest(
+    tensor: torch.Tensor, *, skip_content: bool = False, as_it_lies: bool = False
+) -> tuple[str, str]:
+    """Spell dtype and shape of a tensor, and digest its content.
+
+    ``as_it_lies`` digests a transposed tensor in the order of its memory, without copying it: for
+    tensors whose strides are equal where their shapes are.
+    """
     about = f"tensor {tensor.dtype} {tuple(tensor.shape)}"
     if skip_content or tensor.is_meta:
         return about, ""
+    tensor = own_part(tensor)
     flat = tensor.detach().to_dense() if tensor.layout is not torch.strided else tensor.detach()
+    if as_it_lies:
+        flat = flat.permute(sorted(range(flat.dim()), key=flat.stride, reverse=True))
     flat = flat.resolve_conj().resolve_neg().cpu().contiguous().flatten().view(torch.uint8)
-    return about, digest(flat.numpy().tobytes())
+    return about, digest(flat.numpy().data)
 
 
 def _tensor(tensor: torch.Tensor) -> tuple[str, Children]:
@@ -194,7 +204,7 @@ def _slots(base: type) -> tuple[str, ...]:
 def _is_users(module: str | None) -> bool:
     """Whether code of a module is the user's: the zoo's is, of all that is ours."""
     name = module or ""
-    return name.startswith(_ZOO) or name.partition(".")[0] not in _LIBRARIES
+    return name.startswith(ZOO) or name.partition(".")[0] not in _LIBRARIES
 
 
 _LOOKS: tuple[tuple[Any, Look], ...] = (

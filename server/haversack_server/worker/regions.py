@@ -8,7 +8,7 @@ go through that function (``torch.distributed._composable``, compiled regions) a
 import contextlib
 import functools
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ from torch import nn
 from haversack.torch.regions import SETTINGS
 
 Function = Callable[..., Any]
+DEFAULT_CHECK = "default"  # the determinism check of a call that names none
 _FORWARDS = ("forward", "__call__", "_call_impl", "_wrapped_call_impl")
 
 
@@ -51,8 +52,11 @@ class Call:
 class Watcher(Protocol):
     """What is told of every entry into a region."""
 
-    def entered(self, call: Call) -> None:
-        """Take note of an entry; ``call.entries`` is its number."""
+    def entered(self, call: Call, given: Mapping[str, object]) -> None:
+        """Take note of an entry; ``call.entries`` is its number.
+
+        ``given`` names what the entry runs and takes: ``function``, ``args``, ``kwargs``.
+        """
 
     def left(self, call: Call) -> None:
         """Take note of its end, whether it came to its end or not."""
@@ -63,13 +67,16 @@ class Regions:
     """Handles the checkpointed calls of one run.
 
     ``direct`` runs are plain: the function is called as it is. ``overrides`` are settings that
-    every call takes in place of its own.
+    every call takes in place of its own. ``renamed_check`` gives the name of a determinism check
+    that does the same and tells a probe; ``watchers`` are told in this order, and of an entry's end
+    in the opposite one.
     """
 
     names: Mapping[int, str]
     direct: bool
     overrides: Mapping[str, Any] = field(default_factory=dict)
-    watcher: Watcher | None = None
+    renamed_check: Callable[[str], str] | None = None
+    watchers: Sequence[Watcher] = ()
     calls: list[Call] = field(default_factory=list)
     functions: dict[str, Function] = field(default_factory=dict)
     _open: list[Call] = field(default_factory=list)
@@ -93,6 +100,9 @@ class Regions:
         if kwargs.get("use_reentrant") is not False:
             # The reentrant variant compares nothing and always replays to the end.
             overrides.pop("determinism_check", None)
+        elif self.renamed_check is not None:
+            asked = {"determinism_check": DEFAULT_CHECK, **kwargs, **overrides}
+            overrides["determinism_check"] = self.renamed_check(asked["determinism_check"])
         return {**kwargs, **overrides}
 
     def _new_call(self, function: Function) -> Call:
@@ -106,7 +116,8 @@ class Regions:
 
     def _counted(self, call: Call, function: Function) -> Function:
         def region(*args: Any, **kwargs: Any) -> Any:
-            with self._entry(call):
+            given = {"function": function, "args": args, "kwargs": kwargs}
+            with self._entry(call, given):
                 result = function(*args, **kwargs)
                 call.completions += 1
             return result
@@ -114,18 +125,18 @@ class Regions:
         return region
 
     @contextlib.contextmanager
-    def _entry(self, call: Call) -> Iterator[None]:
+    def _entry(self, call: Call, given: Mapping[str, object]) -> Iterator[None]:
         call.entries += 1
         if (backward := _backward_id()) >= 0:
             call.backwards.add(backward)
         self._open.append(call)
-        if self.watcher:
-            self.watcher.entered(call)
+        for watcher in self.watchers:
+            watcher.entered(call, given)
         try:
             yield
         finally:
-            if self.watcher:
-                self.watcher.left(call)
+            for watcher in reversed(self.watchers):
+                watcher.left(call)
             self._open.remove(call)
 
 

@@ -6,8 +6,8 @@ compare theirs, so that no run's tensors travel.
 
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -15,17 +15,17 @@ from haversack.torch import Workload
 from haversack.verify import Facet, VerifyRequest, VerifySchedule
 from haversack_server.verify.comparison import Row
 from haversack_server.verify.outcome import Outcome, RegionCount
-from haversack_server.worker import blocks, compare, prepare, rng
+from haversack_server.worker import blocks, compare, planned, prepare, rng
 from haversack_server.worker.clock import processor_ns, tick_ns
 from haversack_server.worker.compare import Values
 from haversack_server.worker.effects import Effects
 from haversack_server.worker.errors import BadWorkloadError
-from haversack_server.worker.leaves import find_leaves, roots
-from haversack_server.worker.regions import Call, Regions, Watcher, intercept, wrap
+from haversack_server.worker.leaves import Leaves, find_leaves, roots
+from haversack_server.worker.probes import NONE, Probe, Probes, probes_of
+from haversack_server.worker.regions import Call, Regions, intercept, wrap
 from haversack_server.worker.state import snapshot
 from haversack_server.worker.step import Step
-from haversack_server.worker.trace import TraceWatch, tensor_names
-from haversack_server.worker.watch import MemoryWatch, RandomWatch
+from haversack_server.worker.watch import MemoryWatch
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,46 +34,70 @@ class RunPlan:
 
     ``first`` is the run that the others compare with, by what it leaves in ``values_file``.
     ``wrapped`` names modules that become regions, beside the calls that the model makes itself.
+    A run that does not ``decides`` leaves no values.
     """
 
     stage: str
     values_file: str
     checkpointed: bool = False
     first: bool = False
-    watched: bool = False
-    traced: bool = False
+    probes: frozenset[Probe] = NONE
+    decides: bool = True
     with_callback: bool = True
     wrapped: tuple[str, ...] = ()
 
 
-def perform(plan: RunPlan, request: VerifyRequest, workload: Workload) -> Outcome:
-    """Run the step once and give what it leaves; the process is spent afterwards."""
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A workload that is held alike for every run, what was done for it, and what it leaves.
+
+    ``spread`` is the same workload with its model spread over ranks, which the step then runs.
+    """
+
+    workload: Workload
+    notes: tuple[str, ...]
+    leaves: Leaves
+    spread: Workload | None = None
+
+
+def make_ready(workload: Workload, request: VerifyRequest) -> Ready:
+    """Prepare a workload and look it through, once for all runs that are forked afterwards."""
     workload, notes = prepare.prepare(workload, request)
-    leaves = find_leaves(workload)
-    memory = _memory_watch(plan, request)
-    watch = RandomWatch(leaves.generators) if plan.watched else None
-    names = blocks.module_names(workload.model)
-    trace = TraceWatch(names, tensor_names(workload.model)) if plan.traced else None
-    regions = _install_regions(plan, request, workload, names, watch or trace)
-    step = Step(
-        workload,
-        request.schedule or VerifySchedule.ONE_MICROBATCH,
-        plan.with_callback,
-        memory.before_backward,
+    return Ready(workload, notes, find_leaves(workload))
+
+
+def perform(plan: RunPlan, request: VerifyRequest, ready: Ready) -> Outcome:
+    """Run the step once and give what it leaves; the process is spent afterwards."""
+    workload, leaves = ready.workload, ready.leaves
+    memory = _memory_watch(plan, request, resized=ready.spread is not None)
+    probes = probes_of(
+        plan.probes, workload.model, leaves.generators, checkpointed=plan.checkpointed
     )
+    regions = _install_regions(plan, request, workload, probes)
+    schedule = request.schedule or VerifySchedule.ONE_MICROBATCH
+    step = Step(ready.spread or workload, schedule, plan.with_callback, memory.before_backward)
     prepare.pin(request)
     clock = time.perf_counter_ns if memory.device.type == "cuda" else processor_ns
     effects = Effects()
     spent_ns = _timed(step, memory, clock, effects)
-    generators = rng.default_states()  # before all else: what follows may draw
-    state = snapshot(roots(workload), _region_functions(regions, plan))
-    values = leaves.values(step.outputs, step.losses)
-    return Outcome(
+    outcome = Outcome(
         stage=plan.stage,
         raised=step.raised,
         loss=step.loss_said,
         time_ns=spent_ns,
         tick_ns=tick_ns(clock),
+        peak_bytes=memory.peak_bytes,
+        retained_bytes=memory.retained_bytes,
+        device_name=_device_name(memory.device),
+        notes=ready.notes,
+    )
+    if not plan.decides:
+        return _with_explanations(outcome, probes)
+    generators = rng.default_states()  # before all else: what follows may draw
+    state = snapshot(roots(workload), _region_functions(regions, plan))
+    values = leaves.values(step.outputs, step.losses)
+    return replace(
+        outcome,
         compared={facet: len(named) for facet, named in values.items()},
         rows=tuple(_kept_or_compared(plan, values)),
         rng=generators | state.generators,
@@ -81,21 +105,28 @@ def perform(plan: RunPlan, request: VerifyRequest, workload: Workload) -> Outcom
         truncated=state.truncated,
         regions=tuple(_counts(regions.calls)),
         wrapped=_next_wrapped(plan, request, workload, regions, step),
-        sources=watch.sources() if watch else (),
-        first_difference=trace.first_difference() if trace else None,
-        peak_bytes=memory.peak_bytes,
-        retained_bytes=memory.retained_bytes,
         gradients_all_zero=_all_zero(values),
-        device_name=_device_name(memory.device),
-        notes=notes,
     )
 
 
-def _memory_watch(plan: RunPlan, request: VerifyRequest) -> MemoryWatch:
+def _with_explanations(outcome: Outcome, probes: Probes) -> Outcome:
+    """Add what probes saw."""
+    return replace(
+        outcome,
+        sources=probes.random.sources() if probes.random else (),
+        saved=probes.saved.found() if probes.saved else (),
+        changes=probes.state.found() if probes.state else (),
+        first_difference=probes.trace.first_difference() if probes.trace else None,
+        probe_notes=probes.notes(),
+    )
+
+
+def _memory_watch(plan: RunPlan, request: VerifyRequest, *, resized: bool) -> MemoryWatch:
     # The watch of the CPU sees one thread.
     in_thread = request.schedule is VerifySchedule.BACKWARD_IN_THREAD
     device = torch.device(request.device or "cpu")
-    return MemoryWatch(device, enabled=plan.watched and not in_thread)
+    enabled = Probe.MEMORY in plan.probes and not in_thread
+    return MemoryWatch(device, enabled=enabled, resized=resized)
 
 
 def _next_wrapped(
@@ -120,27 +151,27 @@ def _device_name(device: torch.device) -> str:
 
 
 def _install_regions(
-    plan: RunPlan,
-    request: VerifyRequest,
-    workload: Workload,
-    names: Mapping[int, str],
-    watcher: Watcher | None,
+    plan: RunPlan, request: VerifyRequest, workload: Workload, probes: Probes
 ) -> Regions:
     given = {
         # What early stop leaves out of a replay cannot be compared.
-        "early_stop": False if plan.traced else request.early_stop,
+        "early_stop": False if probes.trace else request.early_stop,
         "preserve_rng_state": request.preserve_rng_state,
         "determinism_check": request.determinism_check or None,
     }
     regions = Regions(
-        names=names,
+        names=blocks.module_names(workload.model),
         direct=not plan.checkpointed,
         overrides={name: value for name, value in given.items() if value is not None},
-        watcher=watcher,
+        renamed_check=probes.renamed_check,
+        watchers=probes.watchers,
     )
     intercept(regions)
-    modules = blocks.named_blocks(workload.model, plan.wrapped) if plan.wrapped else {}
-    wrap(modules.values(), use_reentrant=request.use_reentrant)
+    if plan.wrapped and request.plan is not None:
+        planned.put_into_effect(workload, request.plan)
+    elif plan.wrapped:
+        modules = blocks.named_blocks(workload.model, plan.wrapped)
+        wrap(modules.values(), use_reentrant=request.use_reentrant)
     return regions
 
 

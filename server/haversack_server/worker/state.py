@@ -7,12 +7,14 @@ outside the step, so no probe runs inside a region.
 import collections
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
-from haversack_server.worker.reach import SCALARS, look, spelled
+from haversack_server.worker.reach import SCALARS, Look, look, spelled
 from haversack_server.worker.rng import held_state, is_generator
 
 MOST_THINGS = 200_000
+_NO_NAMES: Mapping[int, str] = MappingProxyType({})
 
 
 @dataclass(slots=True)
@@ -42,14 +44,22 @@ def snapshot(*roots: Mapping[str, object], most_things: int = MOST_THINGS) -> Sn
     return found
 
 
-def walk(*roots: Mapping[str, object]) -> Iterator[tuple[str, Any, str]]:
-    """Give path, thing and digest of everything that the roots reach, the nearest first."""
+def walk(
+    *roots: Mapping[str, object], look: Look = look, names: Mapping[int, str] = _NO_NAMES
+) -> Iterator[tuple[str, Any, str]]:
+    """Give path, thing and digest of everything that the roots reach, the nearest first.
+
+    ``look`` spells one thing, and names what it reaches; ``names`` are paths that things have
+    whatever reaches them, by their ids.
+    """
     seen: dict[int, object] = {}  # keeps what it saw alive, so that no id comes twice
     for each in roots:
-        yield from _walk(each, seen)
+        yield from _walk(each, look, names, seen)
 
 
-def _walk(roots: Mapping[str, object], seen: dict[int, object]) -> Iterator[tuple[str, Any, str]]:
+def _walk(
+    roots: Mapping[str, object], look: Look, names: Mapping[int, str], seen: dict[int, object]
+) -> Iterator[tuple[str, Any, str]]:
     pending: collections.deque[tuple[str, Any]] = collections.deque(roots.items())
     while pending:
         path, thing = pending.popleft()
@@ -60,6 +70,7 @@ def _walk(roots: Mapping[str, object], seen: dict[int, object]) -> Iterator[tupl
             if is_generator(thing):
                 yield path, thing, ""
                 continue
+            path = names.get(id(thing), path)
             record, children = look(thing)
             yield path, thing, record
             pending.extend((_join(path, label), child) for label, child in children)

@@ -7,6 +7,7 @@ selective checkpointing does not count them, and never of memory that nothing ha
 
 import sys
 import types
+import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,10 +21,10 @@ from haversack.verify import FirstDifference
 from haversack_server.verify.tracing import Operation, TensorRecord, first_difference
 from haversack_server.worker import reach
 from haversack_server.worker.regions import Call
+from haversack_server.worker.unwritten import Unwritten, storage_of
 
 # What a replay takes is detached by PyTorch itself, and a detach moves no value.
 _SILENT = frozenset({"aten.detach.default", "aten.alias.default"})
-_UNWRITTEN = ("aten.empty", "aten.new_empty", "aten.resize_")
 _ZOO = "haversack_server.worker.zoo"
 
 
@@ -36,7 +37,7 @@ class TraceWatch:
     _calls: list[tuple[Call, list[list[Operation]]]] = field(default_factory=list)
     _open: list[Any] = field(default_factory=list)
 
-    def entered(self, call: Call) -> None:
+    def entered(self, call: Call, given: Mapping[str, object]) -> None:
         """Begin to record an entry."""
         entries = next((entries for known, entries in self._calls if known is call), None)
         if entries is None:
@@ -66,8 +67,8 @@ def tensor_names(model: Any) -> dict[int, str]:
     """Name the storages of a model's parameters and buffers."""
     if not isinstance(model, nn.Module):
         return {}
-    parameters = {_storage(p): f"parameter {name}" for name, p in model.named_parameters()}
-    return parameters | {_storage(b): f"buffer {name}" for name, b in model.named_buffers()}
+    parameters = {storage_of(p): f"parameter {name}" for name, p in model.named_parameters()}
+    return parameters | {storage_of(b): f"buffer {name}" for name, b in model.named_buffers()}
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -78,7 +79,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._operations = operations
         self._modules = modules
         self._tensors = tensors
-        self._unwritten: set[int] = set()
+        self._unwritten = Unwritten()
+        self._known: dict[int, weakref.ref[torch.UntypedStorage]] = {}
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -89,7 +91,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         leaves = pytree.tree_leaves((args, kwargs))
         operation = Operation(
             name=str(func),
-            given=self._records(leaves),
+            given=self._given(leaves),
             arguments=_arguments(leaves),
             is_random=torch.Tag.nondeterministic_seeded in func.tags,
             has_generator=any(isinstance(leaf, torch.Generator) for leaf in leaves),
@@ -101,31 +103,52 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._operations.append(replace(operation, raised=_told(error)))
             raise
         made = pytree.tree_leaves(result)
-        self._note_writing(func, [*leaves, *made])
-        self._operations.append(replace(operation, made=self._records(made)))
+        self._unwritten.note(func, args, kwargs, result)
+        self._operations.append(replace(operation, made=self._made(func, made)))
         return result
 
-    def _records(self, leaves: Iterable[Any]) -> tuple[TensorRecord, ...]:
+    def _given(self, leaves: Iterable[Any]) -> tuple[TensorRecord, ...]:
+        """Look at what an operation takes, unless it follows from what this entry has looked at."""
         with _disable_current_modes():
-            tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-            return tuple(self._record(tensor) for tensor in tensors)
+            return tuple(self._record(t, skip=self._is_known(t)) for t in _tensors(leaves))
 
-    def _record(self, tensor: torch.Tensor) -> TensorRecord:
-        storage = _storage(tensor)
-        about, content = reach.tensor_digest(tensor, skip_content=storage in self._unwritten)
-        return TensorRecord(about=about, content=content, name=self._tensors.get(storage, ""))
+    def _made(self, func: Any, leaves: Iterable[Any]) -> tuple[TensorRecord, ...]:
+        """Look at what an operation gives; what a view has follows from what it is a view of."""
+        with _disable_current_modes():
+            return tuple(self._record(t, skip=_is_view(func)) for t in _tensors(leaves))
 
-    def _note_writing(self, func: Any, leaves: Iterable[Any]) -> None:
-        storages = {_storage(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor)}
-        if str(func).startswith(_UNWRITTEN):
-            self._unwritten |= storages
-        elif func._schema.is_mutable:
-            self._unwritten -= storages
+    def _record(self, tensor: torch.Tensor, *, skip: bool) -> TensorRecord:
+        is_unwritten = self._unwritten.has(tensor)
+        about, content = reach.tensor_digest(
+            tensor, skip_content=skip or is_unwritten, as_it_lies=True
+        )
+        if not skip:
+            self._note_known(tensor)
+        name = self._tensors.get(storage_of(tensor), "")
+        return TensorRecord(about=about, content=content, name=name)
+
+    def _note_known(self, tensor: torch.Tensor) -> None:
+        """Take a whole storage for known: what becomes of it in this entry is looked at too."""
+        if tensor.layout is torch.strided:
+            storage = tensor.untyped_storage()
+            if tensor.numel() * tensor.element_size() == storage.nbytes():
+                self._known[id(storage)] = weakref.ref(storage)
+
+    def _is_known(self, tensor: torch.Tensor) -> bool:
+        if tensor.layout is not torch.strided:
+            return False
+        storage = tensor.untyped_storage()
+        known = self._known.get(id(storage))
+        return known is not None and known() is storage
 
 
-def _storage(tensor: torch.Tensor) -> int:
-    """Identify the memory of a tensor; 0 where it has none of the plain kind."""
-    return int(tensor.untyped_storage()._cdata) if tensor.layout is torch.strided else 0
+def _tensors(leaves: Iterable[Any]) -> list[torch.Tensor]:
+    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+
+def _is_view(operation: Any) -> bool:
+    aliases = [each.alias_info for each in operation._schema.returns]
+    return any(alias is not None and not alias.is_write for alias in aliases)
 
 
 def _arguments(leaves: Iterable[Any]) -> str:

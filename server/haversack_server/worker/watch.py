@@ -1,6 +1,6 @@
 """The probes of a watched run: who draws random numbers in a region, and what a step holds.
 
-Watched runs explain; the verdict stands on runs without probes.
+What they see explains and decides nothing.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ class RandomWatch:
     _open: list[dict[str, str]] = field(default_factory=list)
     _first: dict[int, dict[str, str]] = field(default_factory=dict)
 
-    def entered(self, call: Call) -> None:
+    def entered(self, call: Call, given: Mapping[str, object]) -> None:
         """Take the states that an entry begins with."""
         states = self._states()
         self._open.append(states)
@@ -65,10 +65,14 @@ class RandomWatch:
 
 @dataclass(slots=True)
 class MemoryWatch:
-    """Measures what a step holds: by its storages on the CPU, by the allocator on a GPU."""
+    """Measures what a step holds: by its storages on the CPU, by the allocator on a GPU.
+
+    ``resized`` follows storages that are emptied and filled again, as ``fully_shard`` does.
+    """
 
     device: torch.device
     enabled: bool
+    resized: bool = False
     peak_bytes: int | None = None
     retained_bytes: int | None = None
     _storages: LiveStorages | None = None
@@ -81,7 +85,7 @@ class MemoryWatch:
             torch.cuda.reset_peak_memory_stats(self.device)
             self._base_bytes = torch.cuda.memory_allocated(self.device)
         elif self.enabled:
-            self._storages = LiveStorages()
+            self._storages = LiveStorages(resized=self.resized)
             return self._storages
         return nullcontext()
 

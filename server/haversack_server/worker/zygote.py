@@ -6,26 +6,34 @@ end of its socket closes, and takes every job and every orphan of a job with it.
 
 import contextlib
 import gc
+import importlib
 import io
 import os
 import pathlib
 import selectors
 import signal
 import socket
-import sys
 import time
-import traceback
 from typing import Any, NoReturn
 
 import torch
 from torch.utils.checkpoint import checkpoint
 
 from haversack_server.verify import frames, records
-from haversack_server.worker.confine import Limits, become_subreaper, confine
+from haversack_server.worker.confine import become_subreaper, confine
+from haversack_server.worker.fork import flush_output, print_fault
 from haversack_server.worker.job import serve
+from haversack_server.worker.limits import Limits
 from haversack_server.worker.zoo.library import preload
 
 _PATIENCE_S = 2.0
+
+
+def _load_ranks() -> None:
+    importlib.import_module("haversack_server.worker.sharded_job")
+
+
+_PRELOADS = {"library": preload, "ranks": _load_ranks}
 
 
 class Zygote:
@@ -71,8 +79,8 @@ class Zygote:
             return False
         body = self._control.recv(frames.body_size(header), socket.MSG_WAITALL)
         message = frames.unpack(body)
-        if message["of_library"]:
-            preload()
+        for name in message["preloads"]:
+            _PRELOADS[name]()
         self._fork(message["job"], records.from_json(Limits, message["limits"]), descriptors[0])
         return True
 
@@ -119,10 +127,9 @@ def _be_job(descriptor: int, limits: Limits, parent: int) -> NoReturn:
         serve(socket.socket(fileno=descriptor), isolation)
         status = 0
     except BaseException:  # the stack ends here: the zygote's loop must not run twice
-        traceback.print_exc()
+        print_fault()
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        flush_output()
         os._exit(status)
 
 

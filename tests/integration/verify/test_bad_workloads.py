@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from haversack import wire
 from haversack.errors import InvalidRequestError
 from haversack.run import WorkloadReference
 from haversack.verify import FailureReason, VerifyLimits, VerifyRequest, VerifyVerdict
@@ -126,8 +127,18 @@ async def test_a_process_that_takes_too_much_memory_is_told(
     assert modest.verdict is VerifyVerdict.EQUIVALENT
 
 
-async def test_what_a_workload_prints_does_not_touch_the_protocol(verify: Verify) -> None:
-    assert (await verify(case="hostile:prints")).verdict is VerifyVerdict.EQUIVALENT
+@pytest.mark.parametrize("case", ["prints", "closes_its_output"])
+async def test_what_a_workload_does_to_its_output_does_not_touch_the_protocol(
+    verify: Verify, case: str
+) -> None:
+    report = await verify(case=f"hostile:{case}")
+    assert (report.failure, report.verdict) == (None, VerifyVerdict.EQUIVALENT)
+
+
+async def test_a_report_goes_on_the_wire_whatever_a_workload_says(verify: Verify) -> None:
+    report = await verify(case="hostile:says_half_a_letter")
+    message = wire.message_of(report)
+    assert "raised ValueError: no ? weights" in message.failure.message  # type: ignore[attr-defined]
 
 
 async def test_the_last_words_of_a_job_are_kept(verify: Verify) -> None:

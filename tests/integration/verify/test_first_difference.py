@@ -64,3 +64,17 @@ async def test_a_trace_does_not_disturb_selective_checkpointing(verify: Verify) 
     report = await verify(case="selective", preserve_rng_state=False)
     assert report.first_difference.cause is DifferenceCause.RNG
     assert "dropout" in CASES.read_text().splitlines()[report.first_difference.line - 1]
+
+
+async def test_probes_explain_a_replay_that_raises_too(verify: Verify) -> None:
+    report = await verify("state-evaluation-toggled")
+    changed = [(each.name, each.before, each.after) for each in report.state_changes]
+    assert changed == [("model.drop.training", "True", "False")]
+    assert "changed since its forward: model.drop.training" in report.first_difference.detail
+    assert [each.saved_count for each in report.saved_values] == [5]
+
+
+async def test_a_replay_that_saves_other_values_is_told_by_its_tensors(verify: Verify) -> None:
+    (found,) = (await verify("rng-numpy-mask")).saved_values
+    assert (found.saved_count, found.compared_count, found.different_count) == (4, 4, 1)
+    assert found.first_different == "tensor 4 of those saved, tensor torch.float32 (6,)"

@@ -114,6 +114,7 @@ def others() -> set[int]:
 async def test_a_job_that_is_killed_is_lost_and_the_next_one_runs(runner: JobRunner) -> None:
     await runner.warm()
     (zygote,) = workers()
+    await until(lambda: not children(zygote))  # of the last job
     reading = await running(runner, hostile("sleeps", job_id="killed"))
     (job,) = children(zygote)
     os.kill(job, signal.SIGKILL)
@@ -150,10 +151,10 @@ async def test_a_zygote_that_is_killed_is_replaced_and_nothing_is_left_at_the_en
         reading = await running(runner, hostile("sleeps", job_id="left"))
         (third,) = set(workers()) - others - {first, second}
         started = [third, *descendants(third)]
-        assert len(started) == 2
+        assert len(started) >= 2
     report = await reading
     assert report.failure is not None
-    assert report.failure.reason is FailureReason.CANCELLED
+    assert report.failure.reason is FailureReason.SERVER_RESTARTED
     assert set(workers()) == others
     assert not any(_lives(pid) for pid in started)
     assert os.listdir(tmp_path) == []
@@ -203,7 +204,7 @@ asyncio.run(main())
     assert server.stdout is not None
     assert await server.stdout.readline() == b"running\n"
     started = list(descendants(server.pid))
-    assert len(started) == 2
+    assert len(started) >= 2
     server.kill()
     await server.wait()
     await gone(*started)
@@ -236,6 +237,7 @@ async def test_a_job_may_start_afresh_as_on_a_gpu(
     received = []
     while (message := await process.receive()) is not None:
         received.append(message)
+    assert "No new privileges" in received[0]["environment"]["isolation"]
     failure = received[-1]["report"]["failure"]
     assert failure["reason"] == FailureReason.BAD_WORKLOAD
     # Nothing of ours that may be secret, no GPU, and a folder of its own.

@@ -14,6 +14,7 @@ from haversack.cli import entry
 from haversack.estimate import Estimate
 from haversack.plan import Plan
 from haversack.verify import JobState, ListWorkloadsResponse, VerifyEvent, VerifyReport
+from haversack.verify_jobs import ListVerifyJobsResponse, VerifyJob
 
 
 @dataclass
@@ -28,6 +29,7 @@ class FakeClient:
     keywords: dict[str, Any] = field(default_factory=dict)
     connections: list[tuple[str | None, tuple[str, ...]]] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
+    jobs: list[VerifyJob] = field(default_factory=list)
 
     @contextlib.contextmanager
     def connect(
@@ -56,7 +58,15 @@ class FakeClient:
                 raise event
             yield event
 
-    def cancel_verify(self, job_id: str) -> JobState:
+    def get_verify_job(self, job_id: str, **_: Any) -> VerifyJob:
+        self.asked.append(job_id)
+        return self.jobs[0]
+
+    def list_verify_jobs(self, **keywords: Any) -> ListVerifyJobsResponse:
+        self.keywords = keywords
+        return ListVerifyJobsResponse(jobs=tuple(self.jobs), next_page_token="1:a")
+
+    def cancel_verify(self, job_id: str, **_: Any) -> JobState:
         self.cancelled.append(job_id)
         return JobState.CANCELLED
 

@@ -4,14 +4,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from rich.text import Text
 from tests.unit.cli.samples import ESTIMATE, PLAN, PLAN_REQUEST, REPORT, REQUEST, Sink, drawn
 
 from haversack.cli.render.estimate import draw_estimate
-from haversack.cli.render.page import Page
+from haversack.cli.render.page import Column, Page
 from haversack.cli.render.plan import draw_plan
 from haversack.cli.render.ranges import compressed, indices
 from haversack.cli.render.verify import draw_report
 
+STEERING = "\x1b]0;title\x07 \x9b31m"
 PAGES = [
     (draw_estimate, (REQUEST, ESTIMATE, True)),
     (draw_plan, (PLAN_REQUEST, PLAN, True)),
@@ -27,6 +29,19 @@ def test_pages_keep_inside_their_width_and_never_cut(
     text = drawn(draw, *answer, width=width)
     assert max(map(len, text.splitlines())) <= width
     assert "…" not in text
+
+
+def test_words_of_a_workload_do_not_steer_the_terminal() -> None:
+    def draw(page: Page) -> None:
+        page.headline("FAILED", "", STEERING)
+        page.line(STEERING, (STEERING, ""))
+        page.indented(STEERING)
+        page.bullets("Warnings", [STEERING])
+        page.table([Column(), Column()], [[STEERING, Text(STEERING)]])
+
+    text = drawn(draw)
+    assert text.count("\ufffd]0;title") == 7
+    assert not {"\x1b", "\x07", "\x9b"} & set(text)
 
 
 @pytest.mark.parametrize(("draw", "answer"), PAGES)

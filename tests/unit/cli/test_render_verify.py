@@ -1,13 +1,20 @@
 """A Verify report on its page."""
 
+from dataclasses import replace
+
 from tests.unit.cli.samples import REPORT, drawn
 
 from haversack.cli.render.verify import draw_report, draw_workloads
+from haversack.parallelism import Sharding
 from haversack.verify import (
+    CollectiveCount,
     FailureReason,
     ListWorkloadsResponse,
+    VerifyApplied,
     VerifyFailure,
+    VerifyRank,
     VerifyReport,
+    VerifySharded,
     VerifyVerdict,
     WorkloadInfo,
 )
@@ -44,6 +51,45 @@ def test_a_report_shows_where_how_much_and_what_cures_it() -> None:
         "job nightly, seed 3, cpu, 1 thread, torch 2.13.0",
     ):
         assert expected in text
+
+
+def test_ranks_have_a_line_each_and_both_counts_where_they_differ() -> None:
+    counts = (
+        CollectiveCount(operation="g", kind="gather", plain_count=9, checkpointed_count=9),
+        CollectiveCount(operation="r", kind="reduction", plain_count=5, checkpointed_count=7),
+    )
+    found = VerifySharded(
+        sharding=Sharding.FSDP2,
+        world_size=2,
+        backend="gloo",
+        ranks=(
+            VerifyRank(
+                rank=1,
+                parameter_bytes=8,
+                plain_peak_bytes=20,
+                checkpointed_peak_bytes=10,
+                collectives=counts,
+            ),
+        ),
+    )
+    text = " ".join(drawn(draw_report, replace(REPORT, sharded=found), False).split())
+    assert "fsdp2 on 2 ranks over gloo" in text
+    assert "1 8 B 20 B 10 B 9 5 plain, 7 checkpointed" in text
+
+
+def test_a_measured_plan_stands_beside_its_prediction() -> None:
+    found = VerifyApplied(
+        recomputed_count=3,
+        predicted_peak_bytes=100,
+        measured_peak_bytes=90,
+        plain_peak_bytes=200,
+        measured_extra_ns=-5,
+    )
+    text = " ".join(drawn(draw_report, replace(REPORT, applied=found), False).split())
+    assert "blocks: 3 recomputed" in text
+    assert "peak bytes 100 B 90 B 200 B if all is saved" in text
+    assert "recomputation - -5 ns" in text
+    assert "the plan predicts" not in text
 
 
 def test_verbose_adds_conditions() -> None:

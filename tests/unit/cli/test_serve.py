@@ -23,6 +23,8 @@ def test_serve_becomes_the_service(haversack_run: Run, replaced: list[list[str]]
     done = haversack_run(
         *("serve", "--listen", "0.0.0.0:50051", "--metrics-port", "9464", "--grace", "1.5"),
         *("--max-in-flight", "8", "--allow", "mypkg.", "--allow", "other.", "--cuda", "off"),
+        *("--state-dir", "state", "--keep-reports", "9", "--keep-days", "0.5"),
+        *("--executor", "ray", "--ray-address", "head:6379"),
     )
     assert done.code == 0
     python = sys.executable
@@ -31,6 +33,8 @@ def test_serve_becomes_the_service(haversack_run: Run, replaced: list[list[str]]
             *(python, python, "-m", "haversack_server.service"),
             *("--listen", "0.0.0.0:50051", "--metrics-port", "9464"),
             *("--grace", "1.5", "--max-in-flight", "8", "--cuda", "off"),
+            *("--state-dir", "state", "--keep-reports", "9", "--keep-days", "0.5"),
+            *("--executor", "ray", "--ray-address", "head:6379"),
             *("--allow", "mypkg.", "--allow", "other."),
         ]
     ]
@@ -54,6 +58,8 @@ def test_what_is_not_given_is_for_the_service_to_choose(
         (["--metrics-port", "-1"], ("metrics_port", "-1")),
         (["--metrics-port", "nan"], ("metrics_port", "'nan'")),
         (["--cuda", "on"], ("cuda", "'on' will not do; give auto or off")),
+        (["--executor", "slurm"], ("executor", "'slurm' will not do; give local or ray")),
+        (["--ray-address", "head"], ("ray_address", "HOST:PORT")),
     ],
 )
 def test_a_port_out_of_range_is_refused_here(

@@ -48,7 +48,6 @@ def test_what_dispatch_gives_away_is_solved_in_the_worker(
 ) -> None:
     for limit in ("QUICK", "QUICK_PER_RUN"):  # no quick look: such a small problem needs no more
         monkeypatch.setattr(phases, limit, 0)
-    monkeypatch.setattr(dispatch, "LEAST_STATES", 0)
     *_, device = keeper.devices()
     before, capacity = counted["solved"], int(SIZES.sum()) // 2
     devices = [dispatch.CPU, device._replace(one_ns=lambda work: 1.0)]

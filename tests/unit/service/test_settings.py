@@ -29,6 +29,27 @@ def test_a_service_uses_a_cuda_device_unless_told_not_to() -> None:
     assert refused(HAVERSACK_CUDA="1").field == "cuda"
 
 
+def test_reports_are_kept_in_memory_unless_a_folder_is_named() -> None:
+    kept = from_command_line([], {}).settings
+    assert (kept.state_dir, kept.keep_reports, kept.keep_days) == ("", 256, 30.0)
+    environment = {"HAVERSACK_STATE_DIR": "/var/lib/haversack", "HAVERSACK_KEEP_DAYS": "0.5"}
+    kept = from_command_line(["--keep-reports", "9"], environment).settings
+    assert (kept.state_dir, kept.keep_reports, kept.keep_days) == ("/var/lib/haversack", 9, 0.5)
+    assert refused("--keep-reports", "-1").field == "keep_reports"
+    assert refused("--keep-reports", "10001").field == "keep_reports"
+    assert refused("--keep-days", "nan").field == "keep_days"
+
+
+def test_jobs_run_on_this_machine_unless_a_cluster_is_named() -> None:
+    here = from_command_line([], {}).settings
+    assert (here.executor, here.ray_address) == ("local", "")
+    environment = {"HAVERSACK_EXECUTOR": "ray", "HAVERSACK_RAY_ADDRESS": "head:6379"}
+    there = from_command_line([], environment).settings
+    assert (there.executor, there.ray_address) == ("ray", "head:6379")
+    assert refused("--executor", "slurm").field == "executor"
+    assert refused("--ray-address", "head:6379").field == "ray_address"
+
+
 def test_a_server_in_a_callers_process_has_none_of_the_extras() -> None:
     settings = Settings()
     assert not settings.cuda

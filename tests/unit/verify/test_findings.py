@@ -3,74 +3,29 @@
 from dataclasses import replace
 
 import pytest
+from tests.unit.verify.outcomes import (
+    MOVED,
+    RAISED,
+    plain,
+    report,
+    runs,
+    values,
+)
 
-from haversack.run import WorkloadReference
 from haversack.verify import (
-    DifferenceCause,
     Facet,
     FacetValue,
     FailureReason,
-    RandomSource,
-    VerifyEnvironment,
-    VerifyReport,
-    VerifyRequest,
     VerifyVerdict,
 )
 from haversack_server.verify import reports
-from haversack_server.verify.comparison import Closeness, Row
 from haversack_server.verify.findings import (
     Outcomes,
     findings,
-    first_difference,
     is_unexplained,
+    repeats,
 )
-from haversack_server.verify.outcome import Outcome, Raised, RegionCount
-
-REQUEST = VerifyRequest(workload=WorkloadReference(name="mlp"), job_id="j")
-MOVED = Row(facet=Facet.BUFFERS, name="mean", closeness=Closeness.DIFFERENT, max_difference=0.1)
-RAISED = Raised(part="backward", kind="ValueError", message="no\nmore")
-
-
-def plain(**fields: object) -> Outcome:
-    outcome = Outcome(
-        stage="plain",
-        time_ns=10,
-        compared={"OUTPUTS": 2, "PARAMETER_GRADIENTS": 3, "BUFFERS": 1},
-        rng={"torch cpu": "a", "python": "b"},
-        state={"model.n": "1"},
-        regions=(RegionCount(region="block", entries=1, completions=1),),
-        peak_bytes=100,
-        retained_bytes=80,
-    )
-    return replace(outcome, **fields)  # type: ignore[arg-type]
-
-
-def checkpointed(**fields: object) -> Outcome:
-    count = RegionCount(region="block", entries=2, completions=1, expected_entries=2)
-    outcome = plain(stage="checkpointed", regions=(count,), peak_bytes=90, retained_bytes=20)
-    return replace(outcome, **fields)  # type: ignore[arg-type]
-
-
-def runs(
-    *, again: Outcome | None = None, first: Outcome | None = None, **fields: object
-) -> Outcomes:
-    return Outcomes(
-        plain=first or plain(), again=again or plain(), checkpointed=checkpointed(**fields)
-    )
-
-
-def values(outcomes: Outcomes) -> dict[Facet, FacetValue]:
-    return {result.facet: result.value for result in findings(outcomes)}
-
-
-def report(outcomes: Outcomes) -> VerifyReport:
-    return reports.compared(
-        reports.blank(REQUEST, "j"),
-        REQUEST,
-        outcomes,
-        environment=VerifyEnvironment(device="cpu"),
-        pinned=("the seed",),
-    )
+from haversack_server.verify.outcome import Outcome, RegionCount
 
 
 def test_every_facet_has_a_finding() -> None:
@@ -288,35 +243,14 @@ def test_gradients_that_are_all_zero_prove_little() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "word"),
+    ("again", "same"),
     [
-        ((), "is not the cause alone"),
-        ((Row(facet=Facet.OUTPUTS, name="y", closeness=Closeness.DIFFERENT),), "acts without"),
+        (plain(), True),
+        (plain(rows=(MOVED,)), False),
+        (plain(raised=RAISED), False),
+        (plain(rng={}), False),
+        (plain(state={"model.n": "2"}), False),
     ],
 )
-def test_the_control_says_whether_the_callback_is_the_cause(
-    rows: tuple[Row, ...], word: str
-) -> None:
-    evidence = report(replace(runs(), control=plain(rows=rows))).evidence
-    assert evidence is not None
-    assert any(word in sentence for sentence in evidence.proves)
-
-
-def test_memory_and_random_sources_come_from_the_watched_runs() -> None:
-    source = RandomSource(source="python", drawn_in_forward=True)
-    watched = checkpointed(peak_bytes=5, retained_bytes=4, sources=(source,))
-    found = report(replace(runs(), watched_plain=plain(peak_bytes=7), watched=watched))
-    assert found.random_sources == (source,)
-    assert found.memory is not None
-    assert (found.memory.plain_peak_bytes, found.memory.checkpointed_peak_bytes) == (7, 5)
-
-
-def test_where_no_operation_differs_the_state_that_changed_is_the_place() -> None:
-    checkpointed = plain(state={"model.n": "2"}, rows=(MOVED,))
-    runs = Outcomes(plain=plain(), again=plain(), checkpointed=checkpointed, traced=plain())
-    found = first_difference(runs, findings(runs))
-    assert found is not None
-    assert (found.region, found.cause) == ("block", DifferenceCause.STATE_ONLY)
-    assert "model.n" in found.detail
-    unmoved = replace(runs, checkpointed=plain(rows=(MOVED,)))
-    assert first_difference(unmoved, findings(unmoved)) is None
+def test_a_plain_run_repeats_another_in_all_that_is_looked_at(again: Outcome, same: bool) -> None:
+    assert repeats(plain(), again) is same

@@ -1,5 +1,6 @@
 """Frames over a socket: whole, in pieces, cut off, and no frames at all."""
 
+import re
 import socket
 import struct
 
@@ -51,6 +52,15 @@ def test_an_end_inside_a_frame_is_an_error() -> None:
 def test_a_body_that_is_no_object_is_an_error(body: bytes) -> None:
     with pytest.raises(frames.FrameError):
         frames.unpack(body)
+
+
+@pytest.mark.parametrize("body", [b'{"a\\ud800": ["\\uDC00"]}', b'{"a\xed\xa0\x80": ["\\udc00"]}'])
+def test_text_for_callers_has_no_halves_of_letters(body: bytes) -> None:
+    ((name, (text,)),) = frames.unpack_text(body).items()
+    assert re.fullmatch(r"a\?+", name)
+    assert text == "?"
+    whole = frames.pack({"a": "\U0001f392"})[frames.HEADER_BYTES :]
+    assert frames.unpack_text(whole) == {"a": "\U0001f392"}
 
 
 def test_a_length_above_the_limit_is_an_error() -> None:

@@ -1,6 +1,7 @@
 """Records as JSON objects between our own processes."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -58,8 +59,11 @@ def test_false_and_none_are_told_apart() -> None:
         {"facets": [{}]},
         {"failure": []},
         {"unknown": 1},
+        [],
+        None,
+        "verdict",
     ],
 )
-def test_another_form_is_an_error(spelled: dict[str, object]) -> None:
+def test_another_form_is_an_error(spelled: Any) -> None:
     with pytest.raises(RecordError):
         from_json(VerifyReport, spelled)

@@ -2,6 +2,7 @@
 
 import pathlib
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from haversack.errors import (
     MissingExtraError,
     NotSupportedError,
 )
+from haversack.parallelism import Sharding
 from haversack.run import BlockAction, WorkloadReference
 from haversack.verify import (
     CancelVerifyRequest,
@@ -30,6 +32,8 @@ from haversack_server.verify.admissible import check_admissible
 from haversack_server.verify.entry_points import check_prefix, covers
 
 MLP = WorkloadReference(name="mlp")
+FSDP2 = VerifyWorld(size=4, sharding=Sharding.FSDP2)
+RECOMPUTED = VerifyPlan(actions=(BlockAction(block="a", option="recompute"),))
 
 
 def refused(**fields: Any) -> InvalidRequestError:
@@ -257,7 +261,17 @@ def test_gpus_are_those_that_the_operator_left_visible(
 @pytest.mark.parametrize(
     ("fields", "error"),
     [
-        ({"world": VerifyWorld(size=2)}, NotSupportedError),
+        ({"world": VerifyWorld(size=3)}, InvalidRequestError),
+        ({"world": VerifyWorld(size=2, sharding=Sharding.ZERO_1)}, InvalidRequestError),
+        (
+            {"world": VerifyWorld(size=2), "schedule": VerifySchedule.TWO_STEPS},
+            InvalidRequestError,
+        ),
+        ({"plan": RECOMPUTED, "use_reentrant": True}, InvalidRequestError),
+        (
+            {"plan": VerifyPlan(actions=(replace(RECOMPUTED.actions[0], segment=1),))},
+            NotSupportedError,
+        ),
         ({"plan": VerifyPlan()}, InvalidRequestError),
         (
             {"plan": VerifyPlan(actions=(BlockAction(block="a", option="selective"),))},
@@ -272,4 +286,15 @@ def test_gpus_are_those_that_the_operator_left_visible(
 def test_what_cannot_be_verified_is_said(fields: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error):
         check_admissible(VerifyRequest(workload=MLP, **fields), [])
-    check_admissible(VerifyRequest(workload=MLP, world=VerifyWorld(size=1)), [])
+
+
+def test_ranks_and_selective_plans_are_admitted() -> None:
+    selective = replace(RECOMPUTED.actions[0], option="selective aten.mm.default:0")
+    for fields in (
+        {"world": VerifyWorld(size=1)},
+        {"world": FSDP2},
+        {"plan": RECOMPUTED},
+        {"plan": VerifyPlan(actions=(selective,)), "world": FSDP2},
+    ):
+        request: Any = fields
+        check_admissible(VerifyRequest(workload=MLP, **request), [])

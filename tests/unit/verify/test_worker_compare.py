@@ -47,6 +47,9 @@ def test_equal_values_give_no_row(value: Any) -> None:
     ("plain", "other", "closeness"),
     [
         (ONE, ONE + 1e-6, Closeness.CLOSE),
+        (ONE * 1e-6, ONE * 1.000001e-6, Closeness.CLOSE),
+        (ONE * 1e-6, ONE * 1.1e-6, Closeness.DIFFERENT),
+        (ONE * 0, ONE * 1e-9, Closeness.DIFFERENT),
         (ONE, ONE + 1e-3, Closeness.DIFFERENT),
         (ONE.bfloat16(), (ONE + 0.01).bfloat16(), Closeness.CLOSE),
         (ONE.double(), ONE.double() + 1e-6, Closeness.DIFFERENT),

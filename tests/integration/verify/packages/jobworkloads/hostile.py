@@ -2,7 +2,10 @@
 
 import ctypes
 import os
+import pathlib
 import signal
+import socket
+import subprocess
 import sys
 import time
 from typing import Any, NoReturn
@@ -70,6 +73,16 @@ def prints(lines: int = 3000) -> Workload:
     return mlp()
 
 
+def closes_its_output() -> Workload:
+    sys.stdout.close()
+    sys.stderr.close()
+    return mlp()
+
+
+def says_half_a_letter() -> NoReturn:
+    raise ValueError("no \ud800 weights")
+
+
 def writes_to_every_descriptor() -> NoReturn:
     for descriptor in range(3, 64):
         try:
@@ -94,6 +107,26 @@ def leaves_processes() -> Workload:
 def leaves_processes_and_exits() -> NoReturn:
     leaves_processes()
     os._exit(3)
+
+
+def forks_without_end() -> NoReturn:
+    while True:
+        os.fork()
+
+
+def writes_outside() -> NoReturn:
+    pathlib.Path(__file__).with_name("written").write_text("here")
+    raise AssertionError
+
+
+def starts_a_program() -> NoReturn:
+    subprocess.run(["/bin/true"], check=True)
+    raise AssertionError
+
+
+def speaks_to_the_network() -> NoReturn:
+    socket.create_connection(("192.0.2.1", 80), 5)  # TEST-NET-1, of RFC 5737
+    raise AssertionError
 
 
 def tells_its_surroundings() -> NoReturn:

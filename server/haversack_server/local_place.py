@@ -1,0 +1,146 @@
+"""Processes of jobs on this machine: forked by a zygote on the CPU, started afresh on a GPU.
+
+The zygote starts with the first CPU job and is replaced when it dies. Imports no torch.
+"""
+
+import asyncio
+import contextlib
+import os
+import pathlib
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from haversack_server.places import JobProcess, Start
+from haversack_server.processes import NotStartedError, Process, start_afresh, tail
+from haversack_server.verify.admissible import check_attached, gpu_of
+from haversack_server.zygote import Zygote
+
+OUTPUT = "output.txt"  # in a job's scratch folder: what it printed
+
+
+@dataclass(frozen=True, slots=True)
+class LocalProcess:
+    """A process and the scratch folder that ends with it."""
+
+    process: Process
+    folder: pathlib.Path
+
+    @property
+    def scratch(self) -> str:
+        """Its scratch folder."""
+        return str(self.folder)
+
+    async def send(self, message: Mapping[str, Any]) -> None:
+        """Send it a frame."""
+        await self.process.send(message)
+
+    async def receive(self) -> dict[str, Any] | None:
+        """Receive a frame; None once it has ended. Raises FrameError for what is none."""
+        return await self.process.receive()
+
+    async def status(self) -> int | None:
+        """Wait for its exit status; None where nobody knows it."""
+        return await self.process.status()
+
+    async def close(self) -> str:
+        """Kill it unless it ended, remove its scratch folder; gives the last that it printed."""
+        await self.process.close()
+        last_words = tail(self.folder / OUTPUT)
+        await _remove(self.folder)
+        return last_words
+
+
+class LocalPlace:
+    """Owns the zygote and the scratch folders.
+
+    ``cpu_jobs`` may run at once, and one on each GPU. With ``is_parent`` processes that are started
+    afresh end with this one, even where it is killed: for a process whose event loop runs in one
+    thread to its end.
+    """
+
+    def __init__(self, cpu_jobs: int = 1, *, is_parent: bool = False) -> None:
+        self._cpu_jobs = cpu_jobs
+        self._parent = os.getpid() if is_parent else None
+        self._folder: pathlib.Path | None = None
+        self._zygote: Zygote | None = None
+        self._starting = asyncio.Lock()
+
+    def check_device(self, device: str) -> None:
+        """Raise InvalidRequestError if the device is not attached to this machine."""
+        check_attached(device)
+
+    def width(self, device: str) -> int:
+        """Give how many jobs may be started on a device at once."""
+        return self._cpu_jobs if device == "cpu" else 1
+
+    async def warm(self) -> None:
+        """Start the zygote, unless it lives."""
+        await self._living_zygote()
+
+    async def close(self) -> None:
+        """End the zygote and remove the folders."""
+        if self._zygote is not None:
+            await self._zygote.stop()
+        if self._folder is not None:
+            await _remove(self._folder)
+
+    async def start(self, start: Start) -> JobProcess:
+        """Start a process. Raises NotStartedError."""
+        scratch = pathlib.Path(tempfile.mkdtemp(dir=self._home()))
+        try:
+            return LocalProcess(await self._process(start, limits_of(start, scratch)), scratch)
+        except BaseException:
+            await _remove(scratch)
+            raise
+
+    async def _process(self, start: Start, limits: Mapping[str, Any]) -> Process:
+        if start.device != "cpu":
+            gpu = gpu_of(start.device) or ""
+            return await start_afresh(limits, gpu=gpu, parent=self._parent)
+        with contextlib.suppress(NotStartedError):
+            return await self._fork(start, limits)
+        # It may have died since the last job; a second death is not chance.
+        return await self._fork(start, limits)
+
+    async def _fork(self, start: Start, limits: Mapping[str, Any]) -> Process:
+        zygote = await self._living_zygote()
+        return await zygote.fork(start.job_id, limits, start.preloads)
+
+    async def _living_zygote(self) -> Zygote:
+        async with self._starting:
+            if self._zygote is not None and not self._zygote.is_alive:
+                await self._zygote.stop()
+                self._zygote = None
+            if self._zygote is None:
+                self._zygote = await Zygote.start(self._home())
+            return self._zygote
+
+    def _home(self) -> pathlib.Path:
+        if self._folder is None:
+            self._folder = pathlib.Path(tempfile.mkdtemp(prefix="haversack-jobs-"))
+        return self._folder
+
+
+def limits_of(start: Start, scratch: pathlib.Path) -> Mapping[str, Any]:
+    """Give the limits of a job's process on this machine."""
+    most = start.most_memory_bytes or half_of_memory()
+    is_on_cpu = start.device == "cpu"
+    return {
+        "scratch": str(scratch),
+        "deadline_ns": start.deadline_ns,
+        "memory_bytes": min(start.memory_bytes or most, most) if is_on_cpu else None,
+        "threads": start.threads,
+        "sandbox": is_on_cpu,
+    }
+
+
+def half_of_memory() -> int:
+    """Give half of the machine's memory, in bytes."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+
+async def _remove(folder: pathlib.Path) -> None:
+    await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)

@@ -1,0 +1,77 @@
+"""Where the processes of jobs run, as the executor sees it: on this machine, or on a cluster's.
+
+A place starts a process and carries its frames; what a job is asked, how long it may take and what
+its end means stays with the executor, which is the same everywhere.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Start:
+    """What a place must know to start a job's process; it travels as JSON.
+
+    ``memory_bytes`` is what the request asks for, ``most_memory_bytes`` what the operator allows:
+    half of the machine's memory if None. ``ranks`` are its processes, each of ``threads``.
+    ``preloads`` name what takes seconds to load.
+    """
+
+    job_id: str
+    device: str
+    deadline_ns: int
+    memory_bytes: int | None = None
+    most_memory_bytes: int | None = None
+    threads: int = 1
+    ranks: int = 1
+    preloads: tuple[str, ...] = ()
+
+
+class JobProcess(Protocol):
+    """A job's process; one that is gone takes no frame and gives none."""
+
+    @property
+    def scratch(self) -> str:
+        """Its scratch folder, on the machine that it runs on."""
+        ...
+
+    async def send(self, message: Mapping[str, Any]) -> None:
+        """Send it a frame."""
+        ...
+
+    async def receive(self) -> dict[str, Any] | None:
+        """Receive a frame; None once it has ended. Raises FrameError for what is none."""
+        ...
+
+    async def status(self) -> int | None:
+        """Wait for its exit status; None where nobody knows it."""
+        ...
+
+    async def close(self) -> str:
+        """Kill it unless it ended, remove its scratch folder; gives the last that it printed."""
+        ...
+
+
+class Place(Protocol):
+    """Starts the processes of jobs."""
+
+    def check_device(self, device: str) -> None:
+        """Raise InvalidRequestError if no process can have the device."""
+        ...
+
+    def width(self, device: str) -> int:
+        """Give how many jobs may be started on a device at once; the others wait for them."""
+        ...
+
+    async def warm(self) -> None:
+        """Do now what the first job would wait for. Raises HaversackError if it cannot be done."""
+        ...
+
+    async def start(self, start: Start) -> JobProcess:
+        """Start a process, as soon as there is room. Raises NotStartedError."""
+        ...
+
+    async def close(self) -> None:
+        """Leave no process behind."""
+        ...

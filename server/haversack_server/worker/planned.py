@@ -1,0 +1,73 @@
+"""A plan in a job: put into effect for its runs, and a whole step of it measured.
+
+Regions and policies are those of ``haversack.torch.apply``: what is verified is what a training
+script gets.
+"""
+
+import traceback
+
+from torch import nn
+
+from haversack.errors import HaversackError
+from haversack.plan import Plan
+from haversack.torch import Workload, apply, measure
+from haversack.torch.measured import Measured
+from haversack.verify import VerifyApplied, VerifyPlan
+from haversack_server.verify.outcome import Outcome, Raised
+from haversack_server.worker.errors import BadWorkloadError, is_out_of_memory
+
+_STEPS = 3
+
+
+def put_into_effect(workload: Workload, plan: VerifyPlan) -> None:
+    """Run the blocks of the model as the plan says, until the process ends.
+
+    Raises BadWorkloadError for a plan of another model, or one that cannot be applied.
+    """
+    model = workload.model
+    if not isinstance(model, nn.Module):
+        raise BadWorkloadError(f"a plan names modules, but the model is a {type(model).__name__}")
+    try:
+        apply(model, Plan(actions=plan.actions))
+    except HaversackError as refused:
+        raise BadWorkloadError(f"the plan cannot be applied: {refused}") from refused
+
+
+def measured(workload: Workload, plan: VerifyPlan, stage: str) -> Outcome:
+    """Measure steps that save everything, then steps of the plan.
+
+    What the workload's code raises in a second step, say, keeps it from being measured, and is no
+    verdict: it is in the outcome.
+    """
+    try:
+        plain = _measured(workload, plan)
+        put_into_effect(workload, plan)
+        return Outcome(stage=stage, applied=_applied(plan, plain, _measured(workload, plan)))
+    except Exception as error:  # whatever user code raises
+        if is_out_of_memory(error):
+            raise
+        traceback.print_exc()
+        message = str(error)[:500]
+        raised = Raised(part="a measured step", kind=type(error).__name__, message=message)
+        return Outcome(stage=stage, raised=raised)
+
+
+def _measured(workload: Workload, plan: VerifyPlan) -> Measured:
+    return measure(workload, plan=Plan(actions=plan.actions), steps=_STEPS)
+
+
+def _applied(plan: VerifyPlan, plain: Measured, planned: Measured) -> VerifyApplied:
+    options = [action.option for action in plan.actions]
+    return VerifyApplied(
+        saved_count=options.count("save"),
+        recomputed_count=options.count("recompute"),
+        selective_count=len(options) - options.count("save") - options.count("recompute"),
+        predicted_peak_bytes=plan.predicted_peak_bytes,
+        measured_peak_bytes=planned.peak_bytes,
+        plain_peak_bytes=plain.peak_bytes,
+        peak_at=planned.peak_at.moment,
+        predicted_extra_ns=plan.predicted_extra_ns,
+        measured_extra_ns=planned.step_ns - plain.step_ns,
+        method=f"haversack.torch.measure on {planned.device}, the median of {_STEPS} steps: "
+        "parameters, gradients, the workload's own optimizer and its state included",
+    )

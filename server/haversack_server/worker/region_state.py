@@ -1,0 +1,134 @@
+"""The probe of state: what a region reads that its replay does not find as its forward did.
+
+Looks at what a region reaches when it is entered and when a replay is left, and says what changed
+in between. Looks less far than the snapshot after the step, which decides: not into the functions
+and classes of installed packages, and at large tensors by memory and version, not by content.
+"""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import _disable_current_modes
+
+from haversack.verify import Facet, StateChange
+from haversack_server.verify.comparison import compare_states
+from haversack_server.worker import reach
+from haversack_server.worker.reach import Children
+from haversack_server.worker.regions import Call
+from haversack_server.worker.rng import is_generator
+from haversack_server.worker.state import walk
+from haversack_server.worker.unwritten import storage_of
+
+MOST_THINGS = 5_000  # at one entry
+MOST_CHANGES = 20
+_SMALL_BYTES = 2**16
+_INSTALLED = ("site-packages", "dist-packages")
+
+
+@dataclass(slots=True)
+class StateWatch:
+    """Looks at what regions reach; ``paths`` are those of modules, by their ids."""
+
+    paths: Mapping[int, str]
+    truncated: bool = False
+    _open: list[tuple[Mapping[str, object], dict[str, str]]] = field(default_factory=list)
+    _forward: dict[int, dict[str, str]] = field(default_factory=dict)
+    _changes: dict[tuple[str, str], StateChange] = field(default_factory=dict)
+    _memories: dict[int, int] = field(default_factory=dict)
+
+    def entered(self, call: Call, given: Mapping[str, object]) -> None:
+        """Look at what an entry begins with."""
+        roots = _roots(given)
+        found = self._look(roots)
+        forward = self._forward.setdefault(id(call), found)
+        if forward is not found:
+            self._note(call.region, forward, found, by_replay=False)
+        self._open.append((roots, found))
+
+    def left(self, call: Call) -> None:
+        """Look at what a replay has changed."""
+        roots, before = self._open.pop()
+        if call.entries > 1 or call.in_replay:
+            self._note(call.region, before, self._look(roots), by_replay=True)
+
+    def found(self) -> tuple[StateChange, ...]:
+        """Give the first changes, each thing once for each region."""
+        return tuple(self._changes.values())[:MOST_CHANGES]
+
+    def _note(
+        self, region: str, before: Mapping[str, str], after: Mapping[str, str], *, by_replay: bool
+    ) -> None:
+        names, _ = compare_states(Facet.SIDE_EFFECTS, before, before, after)
+        for name in names:
+            change = StateChange(
+                region=region,
+                name=name,
+                by_replay=by_replay,
+                before=before.get(name, "nothing"),
+                after=after.get(name, "nothing"),
+            )
+            self._changes.setdefault((region, name), change)
+
+    def _look(self, roots: Mapping[str, object]) -> dict[str, str]:
+        records: dict[str, str] = {}
+        # Without modes: a mode of selective checkpointing counts every operation in a region.
+        with _disable_current_modes():
+            for path, thing, record in walk(roots, look=self._spelled, names=self.paths):
+                if record and not is_generator(thing):
+                    records[path] = record
+                if len(records) >= MOST_THINGS:
+                    self.truncated = True
+                    break
+        return records
+
+    def _spelled(self, thing: Any) -> tuple[str, Children]:
+        if isinstance(thing, torch.Tensor):
+            return self._tensor(thing), ()
+        if isinstance(thing, FunctionType | type) and _is_installed(thing.__module__):
+            return "", ()
+        record, children = reach.look(thing)
+        if isinstance(thing, nn.Module):
+            buffers = [(f".{name}", buffer) for name, buffer in thing._buffers.items()]
+            children = [*children, *buffers]
+        return record, children
+
+    def _tensor(self, tensor: torch.Tensor) -> str:
+        """Spell a small tensor by its content, a large one by where it lies and its version."""
+        is_large = tensor.numel() * tensor.element_size() > _SMALL_BYTES
+        about, content = reach.tensor_digest(tensor, skip_content=is_large)
+        if not is_large:
+            return f"{about} {content}"
+        memory = self._memories.setdefault(storage_of(tensor), len(self._memories) + 1)
+        version = 0 if tensor.is_inference() else tensor._version
+        return f"{about} memory {memory} version {version}"
+
+
+def module_paths(model: Any) -> dict[int, str]:
+    """Give the paths of all modules as a snapshot of the model has them, by their ids."""
+    if not isinstance(model, nn.Module):
+        return {}
+    return {id(m): f"model.{path}" if path else "model" for path, m in model.named_modules()}
+
+
+def _roots(given: Mapping[str, Any]) -> dict[str, object]:
+    # PyTorch keeps positional tensors itself, and hooks may bring them back elsewhere.
+    args = {
+        f"args[{place}]": each
+        for place, each in enumerate(given["args"])
+        if not isinstance(each, torch.Tensor)
+    }
+    return {"function": given["function"], **args, "kwargs": given["kwargs"]}
+
+
+@cache
+def _is_installed(module: str | None) -> bool:
+    if (module or "").startswith(reach.ZOO):
+        return False  # the user's, of all that is ours
+    file = getattr(sys.modules.get(module or ""), "__file__", None) or ""
+    return any(folder in file for folder in _INSTALLED)

@@ -1,0 +1,142 @@
+"""A rank of a real process group, and a model that is spread over all of them.
+
+Ranks meet in a file of the job's scratch folder; their collectives go over the loopback of the
+job's own network namespace (gloo on the CPU), or between GPUs (NCCL). Loads torch.distributed,
+which takes seconds: a job imports this before it forks ranks.
+"""
+
+import datetime
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch._C._distributed_c10d import FileStore
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+from haversack.parallelism import Sharding
+from haversack.torch import Workload
+from haversack.verify import VerifyWorld
+from haversack_server.worker.blocks import detected_blocks
+from haversack_server.worker.errors import BadWorkloadError
+from haversack_server.worker.leaves import Leaves
+from haversack_server.worker.shards import own_part
+
+BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
+ROOT = ""
+
+
+class UnreachableError(Exception):
+    """The ranks cannot reach each other."""
+
+
+def join(file: str, rank: int, size: int, device: str, timeout_s: float) -> None:
+    """Be a rank of a group that meets in ``file``. Raises UnreachableError."""
+    if device == "cpu":
+        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    try:
+        dist.init_process_group(
+            BACKENDS[device],
+            store=FileStore(file, size),
+            rank=rank,
+            world_size=size,
+            timeout=datetime.timedelta(seconds=timeout_s),
+        )
+        dist.barrier()
+    except RuntimeError as error:
+        said = str(error).strip().partition("\n")[0]
+        raise UnreachableError(
+            f"ranks cannot reach each other over {BACKENDS[device]}: {said[:300]}; on the CPU they "
+            "need a loopback, which a job has where its kernel lets it have a network namespace"
+        ) from error
+
+
+def met() -> bool:
+    """Wait until every rank is here; false where one has gone."""
+    try:
+        dist.barrier()
+    except RuntimeError:
+        return False
+    return True
+
+
+def check_spreadable(workload: Workload) -> nn.Module:
+    """Give the module that can be spread. Raises BadWorkloadError."""
+    model = workload.model
+    if not isinstance(model, nn.Module):
+        raise BadWorkloadError(
+            f"a sharded job divides the parameters of a module, but the model is a "
+            f"{type(model).__name__}; a torch.nn.Module would do"
+        )
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise BadWorkloadError(
+            "a sharded job reduces gradients, but no parameter of the model asks for one"
+        )
+    return model
+
+
+def units_of(model: nn.Module, world: VerifyWorld) -> tuple[str, ...]:
+    """Name the modules that ``fully_shard`` gathers as one unit: blocks with parameters, root."""
+    if world.sharding is not Sharding.FSDP2:
+        return ()
+    blocks = detected_blocks(model).items()
+    return (*(name for name, block in blocks if any(True for _ in block.parameters())), ROOT)
+
+
+def spread(workload: Workload, world: VerifyWorld, device: str) -> Workload:
+    """Give the workload with its model over all ranks of the group. Raises BadWorkloadError."""
+    model = check_spreadable(workload)
+    try:
+        if world.sharding is Sharding.FSDP2:
+            mesh = init_device_mesh(device, (world.size,))
+            for name in units_of(model, world):
+                fully_shard(model.get_submodule(name), mesh=mesh)
+            return workload
+        return _with_model(workload, DistributedDataParallel(model))
+    except (ValueError, RuntimeError, NotImplementedError) as error:
+        said = str(error).strip().partition("\n")[0]
+        raise BadWorkloadError(f"the model cannot be spread over ranks: {said[:400]}") from error
+
+
+def _with_model(workload: Workload, model: Any) -> Workload:
+    return Workload(
+        model=model,
+        args=workload.args,
+        kwargs=workload.kwargs,
+        loss=workload.loss,
+        regions=workload.regions,
+        optimizer=workload.optimizer,
+        between_forward_and_backward=workload.between_forward_and_backward,
+    )
+
+
+def of_shards(leaves: Leaves, model: nn.Module) -> Leaves:
+    """Give the leaves with the parameters that the model has now, under the names of before."""
+    return replace(leaves, parameters={**leaves.parameters, **trained(model)})
+
+
+def trained(model: Any) -> dict[str, torch.Tensor]:
+    """Name the parameters of a module that ask for a gradient."""
+    return {name: each for name, each in model.named_parameters() if each.requires_grad}
+
+
+def whole_gradients(model: nn.Module) -> Mapping[str, torch.Tensor | None]:
+    """Gather the gradients of all parameters; every rank must ask for them."""
+    return {name: _whole(parameter.grad) for name, parameter in trained(model).items()}
+
+
+def _whole(gradient: Any) -> torch.Tensor | None:
+    is_sharded = hasattr(gradient, "full_tensor")
+    gathered: torch.Tensor | None = gradient.full_tensor() if is_sharded else gradient
+    return gathered
+
+
+def held_bytes(model: nn.Module) -> int:
+    """Count the bytes of parameters that this rank holds: of a sharded one, its shard."""
+    local: Iterable[torch.Tensor] = map(own_part, model.parameters())
+    return sum(each.numel() * each.element_size() for each in local)

@@ -1,0 +1,104 @@
+"""The run that a sharded one is compared with: the ranks' workloads, each by itself on no rank.
+
+Each rank's workload has the inputs that its own seed makes, and the parameters of rank 0. What a
+sharded step must give is then each rank's outputs, and the mean of all gradients.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from haversack.torch import Workload
+from haversack.verify import Facet, VerifyRequest, VerifySchedule
+from haversack_server.verify.comparison import Row
+from haversack_server.verify.outcome import Outcome
+from haversack_server.worker import blocks, compare, prepare
+from haversack_server.worker.errors import BadWorkloadError
+from haversack_server.worker.leaves import find_leaves
+from haversack_server.worker.regions import Regions, intercept
+from haversack_server.worker.spread import trained
+from haversack_server.worker.step import Step
+
+STAGE = "unsharded"
+LARGEST_SEED = 2**32
+_OF_RANK = (Facet.OUTPUTS.name, Facet.INPUT_GRADIENTS.name)
+_WHOLE = Facet.PARAMETER_GRADIENTS.name
+Values = Mapping[str, Any]
+
+
+def of_rank(request: VerifyRequest, rank: int) -> VerifyRequest:
+    """Give the request as a rank runs it: with a seed of its own."""
+    return replace(request, seed=(request.seed + rank) % LARGEST_SEED)
+
+
+def take_parameters(workload: Workload, first: Workload) -> None:
+    """Give a rank's model the parameters and buffers of rank 0. Raises BadWorkloadError."""
+    own, given = _tensors(workload.model), _tensors(first.model)
+    if {n: t.shape for n, t in own.items()} != {n: t.shape for n, t in given.items()}:
+        raise BadWorkloadError(
+            "the factory builds another model with another seed, so that ranks cannot have inputs "
+            "of their own; make parameters of equal names and shapes"
+        )
+    with torch.no_grad():
+        for name, tensor in own.items():
+            tensor.copy_(given[name])
+
+
+def _tensors(model: Any) -> dict[str, torch.Tensor]:
+    assert isinstance(model, nn.Module)
+    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
+
+
+def have_equal_inputs(workloads: Sequence[Workload]) -> bool:
+    """Whether every rank would compute the same, so that a missing reduction stays unseen."""
+    first, *others = (compare.flatten((w.args, dict(w.kwargs)), "given") for w in workloads)
+    return all(not any(compare.rows(Facet.OUTPUTS, first, other)) for other in others)
+
+
+def run_unsharded(workload: Workload, rank: int, request: VerifyRequest, file: str) -> Outcome:
+    """Run a rank's step plainly, in a process of its own, and leave in a file what it gives."""
+    regions = Regions(names=blocks.module_names(workload.model), direct=True)
+    intercept(regions)
+    leaves = find_leaves(workload)
+    step = Step(workload, request.schedule or VerifySchedule.ONE_MICROBATCH)
+    prepare.pin(of_rank(request, rank))
+    step.run()
+    if step.raised is None:
+        values = leaves.values(step.outputs, step.losses)
+        gradients = {name: each.grad for name, each in trained(workload.model).items()}
+        kept = {name: values[name] for name in _OF_RANK}
+        torch.save(kept | {_WHOLE: gradients}, f"{file}.{rank}")
+    return Outcome(stage=STAGE, raised=step.raised)
+
+
+def _mean(file: str, size: int) -> Values:
+    """Give the mean of the gradients of all ranks, by the names of their parameters."""
+    ranks = [torch.load(f"{file}.{rank}", weights_only=True)[_WHOLE] for rank in range(size)]
+    return {name: _mean_of([each[name] for each in ranks]) for name in sorted(ranks[0])}
+
+
+def _mean_of(gradients: Sequence[torch.Tensor | None]) -> torch.Tensor | None:
+    given = [each for each in gradients if each is not None]
+    if not given:
+        return None
+    # In double precision: the sharded run adds in an order of its own.
+    total = torch.stack([each.to(torch.float64) for each in given]).sum(0) / len(gradients)
+    return total.to(given[0].dtype)
+
+
+def against_unsharded(
+    rank: int, size: int, own: Mapping[str, Values], gradients: Values, file: str
+) -> tuple[list[Row], dict[str, int]]:
+    """Compare a rank's plain sharded run; rank 0 answers for the gradients of all.
+
+    Gives rows that differ, and by the name of its facet how many values were compared.
+    """
+    expected = torch.load(f"{file}.{rank}", weights_only=True)
+    pairs = {name: (expected[name], own[name]) for name in _OF_RANK}
+    if rank == 0:
+        pairs[_WHOLE] = (_mean(file, size), gradients)
+    rows = [row for name, pair in pairs.items() for row in compare.rows(Facet[name], *pair)]
+    return rows, {name: len(found) for name, (_, found) in pairs.items()}

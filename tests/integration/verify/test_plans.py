@@ -1,0 +1,79 @@
+"""A plan as ``haversack.torch.apply`` executes it: verified, and measured beside its prediction."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from haversack.run import BlockAction
+from haversack.verify import FailureReason, VerifyPlan, VerifyVerdict
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+Verify = Callable[..., Awaitable[Any]]
+LARGE = '{"batch": 256, "width": 32}'
+PLAN = VerifyPlan(
+    actions=(
+        BlockAction(block="layers.0", option="save"),
+        BlockAction(block="layers.1", option="recompute"),
+        BlockAction(block="layers.2", option="selective aten.addmm.default:0"),
+        BlockAction(block="layers.3", option="save"),
+    ),
+    predicted_peak_bytes=2**30,
+    predicted_extra_ns=5,
+)
+
+
+async def test_its_regions_and_policies_are_verified_and_a_step_of_it_measured(
+    verify: Verify,
+) -> None:
+    report = await verify("mlp", args_json=LARGE, plan=PLAN)
+    assert (report.failure, report.verdict) == (None, VerifyVerdict.EQUIVALENT)
+    counts = {count.region: count.entries for count in report.recompute_counts}
+    assert counts == {"layers.1": 2, "layers.2": 2}
+    found = report.applied
+    assert (found.saved_count, found.recomputed_count, found.selective_count) == (2, 1, 1)
+    assert (found.predicted_peak_bytes, found.predicted_extra_ns) == (2**30, 5)
+    # What a step holds beside its activations: parameters, and inputs with their gradients.
+    assert 0 < report.memory.checkpointed_peak_bytes < found.measured_peak_bytes
+    assert found.measured_peak_bytes < found.plain_peak_bytes
+    assert report.warnings == ()
+    assert any("haversack.torch.apply" in sentence for sentence in report.assumptions)
+
+
+async def test_a_selective_block_keeps_what_its_policy_names(verify: Verify) -> None:
+    named = replace(PLAN.actions[2], block="layers.1")
+    for_all = [replace(named, block=f"layers.{place}") for place in range(4)]
+    selective = await verify("mlp", args_json=LARGE, plan=VerifyPlan(actions=tuple(for_all)))
+    whole = [replace(each, option="recompute") for each in for_all]
+    recomputed = await verify("mlp", args_json=LARGE, plan=VerifyPlan(actions=tuple(whole)))
+    kept = 4 * 256 * 32 * 4  # bytes: the result of one product of each block, in float32
+    difference = (
+        selective.memory.checkpointed_retained_bytes - recomputed.memory.checkpointed_retained_bytes
+    )
+    assert difference == kept
+
+
+async def test_a_peak_above_the_prediction_is_a_warning_and_no_verdict(verify: Verify) -> None:
+    report = await verify("mlp", args_json=LARGE, plan=replace(PLAN, predicted_peak_bytes=1000))
+    assert report.verdict is VerifyVerdict.EQUIVALENT
+    (warning,) = report.warnings
+    assert "more than the 1000 B that it predicts" in warning
+
+
+@pytest.mark.parametrize(
+    ("action", "words"),
+    [
+        ({"block": "blocks.0"}, "blocks.0"),
+        ({"fingerprint": "0" * 16}, "the plan is of another model"),
+        ({"option": "selective aten.addmm"}, "cannot be applied"),
+    ],
+)
+async def test_a_plan_of_another_model_is_a_bad_workload(
+    verify: Verify, action: dict[str, str], words: str
+) -> None:
+    changed: Any = action
+    actions = (replace(PLAN.actions[1], **changed),)
+    report = await verify("mlp", plan=VerifyPlan(actions=actions))
+    assert report.failure.reason is FailureReason.BAD_WORKLOAD
+    assert words in report.failure.message

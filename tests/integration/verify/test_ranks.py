@@ -1,0 +1,139 @@
+"""Jobs of several ranks: real processes that speak over gloo, compared with one process."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from haversack.errors import HaversackError
+from haversack.parallelism import Sharding
+from haversack.verify import (
+    Facet,
+    FacetSeverity,
+    FacetValue,
+    FailureReason,
+    VerifyLimits,
+    VerifySchedule,
+    VerifyVerdict,
+    VerifyWorld,
+)
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+Verify = Callable[..., Awaitable[Any]]
+DDP = VerifyWorld(size=2, sharding=Sharding.REPLICATED)
+FSDP2 = VerifyWorld(size=2, sharding=Sharding.FSDP2)
+SAME = (FacetValue.EQUAL_BITWISE, FacetValue.WITHIN_TOLERANCE, FacetValue.NOT_CHECKED)
+
+
+def counted(report: Any, kind: str) -> list[set[int]]:
+    """Both counts of each rank, plain and checkpointed."""
+    return [
+        {
+            sum(each.plain_count for each in rank.collectives if each.kind == kind),
+            sum(each.checkpointed_count for each in rank.collectives if each.kind == kind),
+        }
+        for rank in report.sharded.ranks
+    ]
+
+
+async def test_fully_shard_gives_what_one_process_gives_with_and_without_checkpointing(
+    verify: Verify,
+) -> None:
+    report = await verify("mlp", world=FSDP2)
+    assert (report.failure, report.verdict) == (None, VerifyVerdict.EQUIVALENT)
+    assert (report.environment.backend, report.environment.world_size) == ("gloo", 2)
+    assert {each.value for each in report.sharded.against_unsharded} <= set(SAME)
+    assert report.sharded.units == ("layers.0", "layers.1", "layers.2", "layers.3", "")
+    # Five units: each is gathered in forward, all but the root again in backward.
+    assert counted(report, "gather") == [{9}, {9}]
+    assert counted(report, "reduction") == [{5}, {5}]
+    assert all(
+        0 < rank.checkpointed_peak_bytes < rank.plain_peak_bytes for rank in report.sharded.ranks
+    )
+    assert any("NCCL" in sentence for sentence in report.evidence.does_not_prove)
+    assert any("inputs of its own" in sentence for sentence in report.assumptions)
+
+
+async def test_every_rank_of_ddp_is_compared_and_named(verify: Verify) -> None:
+    report = await verify("conv-batchnorm", world=DDP)
+    assert report.verdict is VerifyVerdict.DIFFERENT
+    buffers = report.facet(Facet.BUFFERS)
+    assert buffers.value is FacetValue.DIFFERENT
+    assert {name.split(" body")[0] for name in buffers.names} == {"rank 0", "rank 1"}
+    assert counted(report, "reduction") == [{1}, {1}]
+    assert {rank.parameter_bytes for rank in report.sharded.ranks} == {960}
+
+
+async def test_gradients_that_are_not_reduced_are_a_warning(
+    verify: Verify,
+) -> None:
+    report = await verify(case="ranks:unused", world=DDP)
+    (gradients,) = (
+        each for each in report.sharded.against_unsharded if each.facet is Facet.PARAMETER_GRADIENTS
+    )
+    assert (gradients.value, gradients.severity) == (FacetValue.DIFFERENT, FacetSeverity.WARNING)
+    assert "find_unused_parameters" in gradients.fix_hint
+    assert report.verdict is VerifyVerdict.EQUIVALENT
+    assert any("not what one process gives" in warning for warning in report.warnings)
+
+
+async def test_a_rank_that_dies_is_named_with_its_status(verify: Verify) -> None:
+    report = await verify(case="ranks:dies", world=DDP)
+    assert report.failure.reason is FailureReason.RANK_LOST, report.failure
+    assert report.failure.message == "Rank 1 of 2 exited with status 7 in the sharded plain run"
+    assert (report.failure.exit_status, report.failure.stage) == (7, "sharded plain")
+
+
+@pytest.mark.slow
+async def test_a_rank_that_hangs_is_not_waited_for(verify: Verify) -> None:
+    limits = VerifyLimits(deadline_ns=16 * 10**9)
+    report = await verify(case="ranks:hangs", world=DDP, limits=limits)
+    assert report.failure.reason is FailureReason.RANK_LOST, report.failure
+    assert "Rank 1 of 2 did not end within 4 s after another" in report.failure.message
+
+
+async def test_the_rank_that_raised_first_is_the_cause_not_those_that_missed_it(
+    verify: Verify,
+) -> None:
+    report = await verify(case="ranks:raises", world=FSDP2)
+    assert report.failure.reason is FailureReason.WORKLOAD_RAISED
+    assert "on rank 1 of 2: this rank has no data" in report.failure.message
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"case": "ranks:many_models"}, "builds another model with another seed"),
+        ({"workload": "sine-dropout-square"}, "fully_shard doesn't support scalar"),
+    ],
+)
+async def test_what_cannot_be_spread_is_a_bad_workload(
+    verify: Verify, asked: dict[str, str], words: str
+) -> None:
+    report = await verify(**asked, world=FSDP2)
+    assert report.failure.reason is FailureReason.BAD_WORKLOAD
+    assert words in report.failure.message
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"world": VerifyWorld(size=3, sharding=Sharding.FSDP2)}, "world.size: 3 ranks"),
+        ({"world": VerifyWorld(size=2, sharding=Sharding.ZERO_1)}, "world.sharding: ZERO_1"),
+        ({"world": DDP, "schedule": VerifySchedule.TWO_STEPS}, "schedule: ranks run one forward"),
+    ],
+)
+async def test_what_ranks_do_not_run_is_refused_before_a_job(
+    verify: Verify, fields: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(HaversackError, match=words):
+        await verify("mlp", **fields)
+
+
+@pytest.mark.slow
+async def test_four_ranks_of_fully_shard_run_a_model_of_the_library(verify: Verify) -> None:
+    report = await verify("library-llama", world=VerifyWorld(size=4, sharding=Sharding.FSDP2))
+    assert (report.failure, report.verdict) == (None, VerifyVerdict.EQUIVALENT)
+    assert {each.value for each in report.sharded.against_unsharded} <= set(SAME)
+    whole = sum(rank.parameter_bytes for rank in report.sharded.ranks)
+    assert all(rank.parameter_bytes < whole / 2 for rank in report.sharded.ranks)

@@ -1,0 +1,176 @@
+"""The probes inside regions: saved values, state, memory that nothing has written."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the worker needs the extra torch")
+
+from torch import nn  # noqa: E402
+from torch.utils import checkpoint  # noqa: E402
+
+from haversack_server.worker import region_state  # noqa: E402
+from haversack_server.worker.probes import Probe, probes_of  # noqa: E402
+from haversack_server.worker.region_state import StateWatch, module_paths  # noqa: E402
+from haversack_server.worker.regions import Call, Regions  # noqa: E402
+from haversack_server.worker.saved import SavedWatch  # noqa: E402
+from haversack_server.worker.unwritten import Unwritten  # noqa: E402
+
+CHECKS = "_allowed_determinism_checks_to_fns"
+checkpointed: Any = checkpoint.checkpoint
+SETTINGS = {"use_reentrant": False}
+
+
+@pytest.fixture(autouse=True)
+def own_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the probe fill a copy of PyTorch's table."""
+    monkeypatch.setattr(checkpoint, CHECKS, dict(getattr(checkpoint, CHECKS)))
+
+
+def run(
+    watch: Any, function: Callable[..., Any], *args: Any, between: Any = None, **settings: Any
+) -> None:
+    """Run a function as a region, forward and backward."""
+    renamed = watch.renamed if isinstance(watch, SavedWatch) else None
+    regions = Regions({}, direct=False, renamed_check=renamed, watchers=[watch])
+    output = regions.handle(checkpointed, function, *args, **{**SETTINGS, **settings})
+    if between:
+        between()
+    output.sum().backward()
+
+
+def saved(function: Callable[..., Any], **settings: Any) -> tuple[int, int, int]:
+    watch = SavedWatch()
+    watch.install()
+    run(watch, function, torch.randn(4, requires_grad=True), **settings)
+    (found,) = watch.found()
+    return found.saved_count, found.compared_count, found.different_count
+
+
+def test_a_replay_that_saves_the_same_differs_in_nothing() -> None:
+    assert saved(lambda x: (x.sin() * 2).cos()) == (2, 2, 0)
+
+
+@pytest.mark.parametrize("check", ["default", "none"])
+def test_values_that_differ_are_counted_whatever_the_check(check: str) -> None:
+    factor = iter([1.0, 2.0])
+    assert saved(lambda x: (x.sin() * next(factor)).cos(), determinism_check=check) == (2, 2, 1)
+
+
+def test_what_the_check_refuses_is_refused_in_its_own_words() -> None:
+    sizes = iter([4, 3])
+    pattern = r"saved metadata: \{'shape': torch.Size\(\[4\]\)"
+    with pytest.raises(checkpoint.CheckpointError, match=pattern):
+        saved(lambda x: x[: next(sizes)].sin())
+
+
+def test_memory_that_nothing_has_written_is_not_compared() -> None:
+    assert saved(lambda x: x * torch.empty(4)) == (1, 0, 0)
+    rrelu: Any = nn.RReLU(0.1)  # it saves its noise before it draws it
+    assert saved(lambda x: rrelu(x.sin()).cos()) == (4, 3, 0)
+
+
+def test_the_probe_does_not_disturb_selective_checkpointing() -> None:
+    weight = torch.randn(4, 4, requires_grad=True)
+
+    def context() -> Any:
+        create: Any = checkpoint.create_selective_checkpoint_contexts
+        return create([torch.ops.aten.mm.default])
+
+    found = saved(lambda x: (x.sin()[None] @ weight).cos(), context_fn=context)
+    assert found[0] == found[1] > 0
+    assert found[2] == 0
+
+
+def test_without_the_table_there_is_no_probe_and_it_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delattr(checkpoint, CHECKS)
+    probes = probes_of(frozenset({Probe.SAVED}), None, {}, checkpointed=True)
+    assert probes.renamed_check is None
+    (said,) = probes.notes()
+    assert "no place for the probe of saved values" in said
+
+
+class Counting(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+        self.mean: Any
+        self.register_buffer("mean", torch.zeros(2))
+        self.big = torch.zeros(2**15)
+
+    def forward(self, x: Any) -> Any:
+        self.calls += 1
+        return (x * 2).sin()
+
+
+def changes(model: Counting, between: Any = None) -> dict[str, tuple[bool, str, str]]:
+    watch = StateWatch(module_paths(nn.ModuleDict({"block": model})))
+    run(watch, model, torch.ones(2, requires_grad=True), between=between)
+    return {each.name: (each.by_replay, each.before, each.after) for each in watch.found()}
+
+
+def test_state_that_a_replay_finds_changed_is_named_with_both_values() -> None:
+    assert changes(Counting()) == {"model.block.calls": (False, "0", "1")}
+
+
+def test_buffers_and_large_tensors_are_seen_too() -> None:
+    model = Counting()
+
+    def change() -> None:
+        model.mean.add_(1)
+        model.big.add_(1)
+
+    found = changes(model, change)
+    assert found.keys() == {"model.block.calls", "model.block.mean", "model.block.big"}
+    assert found["model.block.big"][1:] == (
+        "tensor torch.float32 (32768,) memory 1 version 0",
+        "tensor torch.float32 (32768,) memory 1 version 1",
+    )
+
+
+def test_what_the_replay_itself_changes_is_told_apart() -> None:
+    log: list[int] = []
+
+    def region(x: Any) -> Any:
+        if torch._C._current_graph_task_id() >= 0:
+            log.append(1)
+        return (x * 2).sin()
+
+    watch = StateWatch({})
+    run(watch, region, torch.ones(2, requires_grad=True))
+    (change, *_) = watch.found()
+    assert (change.name, change.by_replay) == ("function.log", True)
+    assert (change.before, change.after) == ("list of 0", "list of 1")
+
+
+def test_a_region_that_reaches_too_much_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(region_state, "MOST_THINGS", 10)
+    watch = StateWatch({})
+    many = [str(number) for number in range(50)]
+    watch.entered(Call("region", 1, False), {"function": len, "args": (many,), "kwargs": {}})
+    assert watch.truncated
+
+
+def test_a_storage_is_unwritten_until_an_operation_writes_it() -> None:
+    known = Unwritten()
+    tensor, other = torch.empty(3), torch.ones(3)
+    known.note(torch.ops.aten.empty.memory_format, ([3],), {}, tensor)
+    assert known.has(tensor)
+    assert known.has(tensor[1:])
+    known.note(torch.ops.aten.add.Tensor, (other, other), {}, other + other)
+    assert known.has(tensor)
+    known.note(torch.ops.aten.copy_.default, (other, tensor), {}, other)
+    assert known.has(tensor)
+    known.note(torch.ops.aten.fill_.Scalar, (tensor, 1), {}, tensor)
+    assert not known.has(tensor)
+
+
+def test_what_is_made_like_a_tensor_leaves_that_tensor_written() -> None:
+    known = Unwritten()
+    given, made = torch.ones(3), torch.empty(3)
+    known.note(torch.ops.aten.empty_like.default, (given,), {}, made)
+    assert known.has(made)
+    assert not known.has(given)
