@@ -2,14 +2,16 @@
 
     python examples/profile_plan.py
 
-Needs haversack[server,torch]. The profile takes no memory: the step runs under fake tensors.
+Needs haversack[server,torch]. Prints peak and time of a step with the plan and without it, and
+whether the losses are equal.
 """
 
 import torch
 from torch import nn
 
 import haversack
-from haversack.torch import Workload, apply, profile
+from haversack import Plan, format_bytes
+from haversack.torch import Workload, apply, certify, measure, profile
 
 WIDTH, HEADS, TOKENS, VOCABULARY = 64, 4, 128, 256
 
@@ -51,43 +53,51 @@ class Gpt(nn.Module):
         return nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
 
 
-def train(model: nn.Module, tokens: torch.Tensor, steps: int = 3) -> list[float]:
-    """Train a few steps; gives their losses."""
-    torch.manual_seed(1)
-    optimizer = torch.optim.AdamW(model.parameters())
-    losses = []
-    for _ in range(steps):
-        loss = model(tokens)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.item())
-    return losses
+class Training:
+    """A model, a batch and an optimizer from a seed, so that two of them are equal."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        self.model = Gpt()
+        self.tokens = torch.randint(VOCABULARY, (4, TOKENS))
+        self.optimizer = torch.optim.AdamW(self.model.parameters())
+        self.workload = Workload(self.model, args=(self.tokens,), optimizer=self.optimizer)
+
+    def steps(self, count: int = 3) -> list[float]:
+        """Train; gives the loss of each step."""
+        torch.manual_seed(1)
+        losses = []
+        for _ in range(count):
+            loss = self.model(self.tokens)
+            loss.backward()
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+            losses.append(loss.item())
+        return losses
 
 
-def new_model() -> Gpt:
-    """Build the model from a seed, so that two of them are equal."""
-    torch.manual_seed(0)
-    return Gpt()
+def planned(workload: Workload) -> Plan:
+    """Plan for half of the peak that the step has without a plan."""
+    found = profile(workload)
+    with haversack.connect() as client:
+        everything = client.plan(profile=found, budget="1TiB")
+        return client.plan(profile=found, budget=(everything.predicted_peak_bytes or 0) // 2)
 
 
 def main() -> None:
-    """Plan for half of the peak, and compare the losses."""
-    tokens = torch.randint(VOCABULARY, (4, TOKENS), generator=torch.Generator().manual_seed(0))
-    model = new_model()
-    found = profile(Workload(model, args=(tokens,)))
-    with haversack.connect() as client:
-        everything = client.plan(
-            haversack.PlanRequest(profile=found, budget=haversack.Budget(bytes=2**40))
-        )
-        saved_peak = everything.predicted_peak_bytes or 0
-        budget = haversack.Budget(bytes=saved_peak // 2)
-        plan = client.plan(haversack.PlanRequest(profile=found, budget=budget))
-    with apply(model, plan) as applied:
-        losses = train(model, tokens)
-    print(f"{plan.status.name}: {len(applied.options)} of 6 layers do not save everything")
-    print(f"predicted peak {plan.predicted_peak_bytes} of {saved_peak} bytes")
-    equal = losses == train(new_model(), tokens)
+    """Train with the plan and without it, and compare losses, peaks and times."""
+    saved, recomputed = Training(), Training()
+    plan = planned(recomputed.workload)
+    print(f"{plan.status.name}: {plan.reason}")
+    executed = certify(recomputed.workload, plan).observed_peak_bytes
+    print(f"the whole step under fake tensors: {format_bytes(executed)}")
+    with apply(recomputed.model, plan):
+        equal = recomputed.steps() == saved.steps()
+        with_plan = measure(recomputed.workload, plan=plan, tokens=4 * TOKENS)
+    without = measure(saved.workload, tokens=4 * TOKENS)
+    for name, found in (("without the plan", without), ("with the plan", with_plan)):
+        milliseconds = found.step_ns / 1e6
+        print(f"{name}: {format_bytes(found.peak_bytes)}, {milliseconds:.0f} ms a step")
     print(f"the losses are {'equal to the bit' if equal else 'DIFFERENT'}")
 
 

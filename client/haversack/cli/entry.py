@@ -18,7 +18,9 @@ from haversack.cli.estimate import estimate
 from haversack.cli.exits import MEANINGS, Exit, of_error
 from haversack.cli.explain_oom import explain_oom
 from haversack.cli.fit import fit
+from haversack.cli.jobs import jobs
 from haversack.cli.plan import plan
+from haversack.cli.profile import profile
 from haversack.cli.serve import serve
 from haversack.cli.verify import verify
 from haversack.cli.warmup import warmup
@@ -58,7 +60,19 @@ def haversack_command() -> None:
     """
 
 
-for _command in (estimate, fit, whatif, explain_oom, diff, plan, verify, serve, warmup):
+for _command in (
+    estimate,
+    fit,
+    whatif,
+    explain_oom,
+    diff,
+    profile,
+    plan,
+    verify,
+    jobs,
+    serve,
+    warmup,
+):
     haversack_command.add_command(_command)
 
 

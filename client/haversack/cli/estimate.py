@@ -21,7 +21,7 @@ _USUAL = ("timeline", "advice", "min_gpus", "max_microbatch")
     options.RECOMPUTE,
     options.KERNELS,
     options.BUDGET,
-    [options.WHAT_IF, options.MEASURED, options.BRIEF, options.TRACE],
+    [options.WHAT_IF, options.MEASURED, options.BRIEF, options.TRACE, options.ALLOCATOR],
     options.SERVER,
     options.VERBOSE,
 )
@@ -29,6 +29,7 @@ def estimate(
     *,
     brief: bool,
     trace: bool,
+    allocator: bool,
     server: str | None,
     timeout: float | None,
     as_json: bool,
@@ -48,8 +49,10 @@ def estimate(
     from haversack.requests import estimate_request
 
     questions = ("brief",) if brief else ()
+    also = [name for name, wanted in (("trace", trace), ("allocator", allocator)) if wanted]
+    if also:
+        questions = (*(questions or _USUAL), *also)
     if trace:
-        questions = (*(questions or _USUAL), "trace")
         timeout = timeout or TRACE_TIMEOUT_S
     request = estimate_request(**run, questions=questions)
     with connected(server) as client:

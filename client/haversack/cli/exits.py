@@ -56,6 +56,8 @@ def of_answer(answer: Estimate | Plan | VerifyReport) -> Exit:
     """Give the exit code of an answer: its verdict or status."""
     if isinstance(answer, Estimate):
         return _ESTIMATE[answer.verdict]
+    if isinstance(answer, Plan) and answer.certificate is not None:
+        return _PLAN[answer.status] if answer.certificate.holds else Exit.NO
     if isinstance(answer, Plan):
         return _PLAN[answer.status]
     return _VERIFY[answer.verdict]

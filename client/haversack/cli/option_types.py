@@ -94,9 +94,15 @@ class AutoOrOff(FieldType):
 
     def read(self, text: str, field: str) -> str:
         """Take one of the two words."""
-        if text not in ("auto", "off"):
-            refuse(f"{shortly(text)} will not do; give auto or off", field)
+        if text not in (words := self.name.split("|")):
+            refuse(f"{shortly(text)} will not do; give {' or '.join(words)}", field)
         return text
+
+
+class LocalOrRay(AutoOrOff):
+    """Where jobs run."""
+
+    name = "local|ray"
 
 
 class Port(Whole):

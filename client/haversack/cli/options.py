@@ -240,6 +240,15 @@ TRACE = option(
     is_flag=True,
 )
 
+ALLOCATOR = option(
+    "Answer",
+    "--allocator",
+    field="questions",
+    about="Find reserved bytes by replaying the run's allocations, not by a factor (one GPU, eager "
+    "Hugging Face models).",
+    is_flag=True,
+)
+
 # What a described model is asked about.
 RUN = [*MODEL, *DEVICES, *TRAINING, *RECOMPUTE, *KERNELS, *BUDGET]
 

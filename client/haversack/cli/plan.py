@@ -9,6 +9,8 @@ from haversack.cli.calls import connected, deadline, print_answer, telling_of_co
 from haversack.cli.command import AnswerCommand
 from haversack.cli.device_options import devices
 from haversack.cli.option_types import CandidatesFile, Whole
+from haversack.cli.workload_options import WORKLOAD, WORKLOAD_TIMEOUT_S
+from haversack.reading import refuse
 
 _CANDIDATES = [
     options.option(
@@ -18,6 +20,24 @@ _CANDIDATES = [
         about='Independent candidates instead of a model: {"size_bytes": [3, 2, 2], "gain": '
         '[5, 3, 3]}, or the mirror form {"freed_bytes": [...], "added_ns": [...]}. Needs --budget.',
         type=CandidatesFile(),
+    ),
+    options.option(
+        "Model",
+        "--profile",
+        field="profile",
+        about="A profile instead of a model, as haversack profile -o writes it. Needs --budget.",
+        metavar="FILE",
+    ),
+]
+_OUTPUT = [
+    options.option(
+        "Answer",
+        "--output",
+        "-o",
+        field="output",
+        about="File for the plan as well, to be read with haversack.read_plan. Without it the plan "
+        "is only printed.",
+        metavar="FILE",
     )
 ]
 _DEVICES = devices(
@@ -40,6 +60,44 @@ _PLANNING = [
         type=Whole(),
     ),
     options.option(
+        "Plan",
+        "--must-save",
+        field="constraints.must_save",
+        about="Block that is saved whatever it costs, such as model.layers.0; may be repeated.",
+        multiple=True,
+        metavar="BLOCK",
+    ),
+    options.option(
+        "Plan",
+        "--must-recompute",
+        field="constraints.must_recompute",
+        about="Block that is recomputed, wholly or in part; may be repeated.",
+        multiple=True,
+        metavar="BLOCK",
+    ),
+    options.option(
+        "Plan",
+        "--equal-treatment",
+        field="constraints.equal_treatment",
+        about="Treat equal blocks and all ranks alike; the answer says what that costs.",
+        is_flag=True,
+    ),
+    options.option(
+        "Plan",
+        "--without-segments",
+        field="constraints.without_segments",
+        about="Leave checkpoints around several blocks out, as sharded models and Verify need.",
+        is_flag=True,
+    ),
+    options.option(
+        "Plan",
+        "--rank",
+        field="rank",
+        about="Plan for the ranks that are as this one, such as those of its pipeline stage. "
+        "Default: all, each class by its own plan.",
+        type=Whole(),
+    ),
+    options.option(
         "Answer",
         "--state-limit",
         field="state_limit",
@@ -54,17 +112,21 @@ _PLANNING = [
 @options.all_of(
     options.MODEL,
     _CANDIDATES,
+    WORKLOAD,
     _DEVICES,
     options.TRAINING,
     options.KERNELS,
     options.BUDGET,
     _PLANNING,
+    _OUTPUT,
     options.SERVER,
     options.VERBOSE,
 )
 def plan(
     *,
     candidates: dict[str, Any] | None,
+    allow: tuple[str, ...],
+    output: str | None,
     server: str | None,
     timeout: float | None,
     as_json: bool,
@@ -74,23 +136,34 @@ def plan(
     """Answer which activations are saved and which recomputed, so that the peak holds a budget.
 
     Activation checkpoints are meant (torch.utils.checkpoint), not files of weights. Without
-    --budget the run is fitted to --gpu-memory. The exit code is 0 for a plan, 4 if
-    there is none, 5 if a setting is not modelled.
+    --budget the run is fitted to --gpu-memory. A model of your own is named by --workload: it is
+    profiled in a process of its own, and its planned step is run as a whole under fake tensors.
+    The exit code is 0 for a plan, 4 if there is none or a step was above the budget, 5 if
+    a setting is not modelled.
 
     \b
     Examples:
       haversack plan --model config.json --gpus 8 --gpu-memory 80GiB \\
           --zero 3 --seq 8192 --microbatch 2
       haversack plan --candidates candidates.json --budget 4
+      haversack plan --workload mypkg.models:build --allow mypkg. \\
+          --budget 12GiB -o plan.json
     """
+    if allow and server is not None:
+        refuse("leave it out with --server: the server's own configuration decides", "allow")
     from haversack.requests import plan_request
 
     if candidates is not None:
         mirror = files.mirrored(candidates)
         run["recompute_candidates" if mirror else "candidates"] = candidates
     request = plan_request(**run)
-    with telling_of_compilation(server, as_json), connected(server) as client:
-        answer = client.plan(request, **deadline(timeout))
+    with telling_of_compilation(server, as_json), connected(server, allow) as client:
+        limit = WORKLOAD_TIMEOUT_S if timeout is None and request.workload else timeout
+        answer = client.plan(request, **deadline(limit))
+    if output is not None:
+        from haversack.answer_files import write_plan
+
+        write_plan(answer, output)
 
     from haversack.cli.render.plan import draw_plan
 

@@ -7,7 +7,7 @@ import click
 
 from haversack.cli import options
 from haversack.cli.command import AnswerCommand
-from haversack.cli.option_types import Address, AutoOrOff, Port, Seconds, Whole
+from haversack.cli.option_types import Address, AutoOrOff, LocalOrRay, Port, Seconds, Whole
 
 _SERVICE = "haversack_server.service"
 _OPTIONS = [
@@ -59,6 +59,45 @@ _OPTIONS = [
         about="Solve on the CUDA device where that is faster, if one is attached, or never. "
         "Default: HAVERSACK_CUDA, else auto.",
         type=AutoOrOff(),
+    ),
+    options.option(
+        "Verify's reports",
+        "--state-dir",
+        field="state_dir",
+        about="Folder in which jobs and reports are kept across a restart; a job that ran then is "
+        "LOST. Default: HAVERSACK_STATE_DIR, else they are kept in memory only.",
+        metavar="FOLDER",
+    ),
+    options.option(
+        "Verify's reports",
+        "--keep-reports",
+        field="keep_reports",
+        about="Reports that are kept, the latest. Default: HAVERSACK_KEEP_REPORTS, else 256.",
+        type=Whole(),
+    ),
+    options.option(
+        "Verify's reports",
+        "--keep-days",
+        field="keep_days",
+        about="Days that a report is kept. Default: HAVERSACK_KEEP_DAYS, else 30.",
+        metavar="DAYS",
+        type=float,
+    ),
+    options.option(
+        "Verify's jobs",
+        "--executor",
+        field="executor",
+        about="Where Verify's jobs run: on this machine, or on those of a Ray cluster (extra ray). "
+        "Default: HAVERSACK_EXECUTOR, else local.",
+        type=LocalOrRay(),
+    ),
+    options.option(
+        "Verify's jobs",
+        "--ray-address",
+        field="ray_address",
+        about="Head of the Ray cluster. Default: HAVERSACK_RAY_ADDRESS, else the cluster that this "
+        "machine belongs to.",
+        type=Address(),
     ),
 ]
 

@@ -1,5 +1,6 @@
 """``haversack verify``: does the run with activation checkpointing compute the same thing?"""
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -8,6 +9,8 @@ from haversack.cli import exits, options
 from haversack.cli.calls import connected, deadline, note, print_answer
 from haversack.cli.command import AnswerCommand
 from haversack.cli.option_types import Seconds, Whole
+from haversack.cli.report_files import FILES, check_files, write_files
+from haversack.cli.workload_options import WORKLOAD
 from haversack.errors import InternalError
 from haversack.reading import refuse
 
@@ -16,30 +19,7 @@ if TYPE_CHECKING:
     from haversack.verify import VerifyEvent, VerifyReport, VerifyRequest
 
 _WORKLOAD = [
-    options.option(
-        "Workload",
-        "--workload",
-        field="workload.name workload.entry_point workload",
-        about="A built-in workload by name, or an entry point package.module:factory that returns "
-        "a haversack.torch.Workload.",
-        metavar="NAME",
-    ),
-    options.option(
-        "Workload",
-        "--args",
-        field="workload.args_json",
-        about="Keyword arguments of the factory, a JSON object such as '{\"layers\": 2}'.",
-        metavar="JSON",
-    ),
-    options.option(
-        "Workload",
-        "--allow",
-        field="allow",
-        about="Dotted prefix of modules that may run, such as mypkg. (with its dot); may be "
-        "repeated. Not with --server: a server's own configuration decides.",
-        metavar="PREFIX",
-        multiple=True,
-    ),
+    *WORKLOAD,
     options.option(
         "Workload", "--list", "listing", about="List the built-in workloads.", is_flag=True
     ),
@@ -61,6 +41,34 @@ _JUDGING = [
         "out of the verdict.",
         metavar="FACET",
         multiple=True,
+    ),
+]
+_PLAN = [
+    options.option(
+        "Workload",
+        "--plan",
+        field="plan",
+        about="Plan to verify, as haversack plan -o writes it: its blocks run as "
+        "haversack.torch.apply has them, and a step of it is measured beside what it predicts.",
+        metavar="FILE",
+    ),
+]
+_SPREAD = [
+    options.option(
+        "Ranks",
+        "--shard",
+        field="world.sharding",
+        about="Run on several ranks, processes of the CPU over gloo: ddp or fsdp2. Plain and "
+        "checkpointed are compared on each, and the plain run with one process. Without it one "
+        "process.",
+        metavar="NAME",
+    ),
+    options.option(
+        "Ranks",
+        "--world-size",
+        field="world.size",
+        about="Number of ranks, 2 or 4. Needed with --shard.",
+        type=Whole(),
     ),
 ]
 _JOB = [
@@ -101,20 +109,32 @@ _JOB = [
         "Job",
         "--job-id",
         field="job_id",
-        about="Id of the job; the same id attaches to it again. Default: a new one.",
+        about="Id of the job; the same id attaches to it again, or gives its stored report. "
+        "Default: a new one.",
         metavar="ID",
         default="",
+    ),
+    options.option(
+        "Job",
+        "--detach",
+        field="keep_after_disconnect",
+        about="Leave once the server has the job, which then goes on without a reader; haversack "
+        "jobs shows it. With --server only.",
+        is_flag=True,
     ),
 ]
 
 
 @click.command(cls=AnswerCommand, short_help="Does it compute the same with checkpointing?")
-@options.all_of(_WORKLOAD, _JUDGING, _JOB, options.SERVER, options.VERBOSE)
+@options.all_of(_WORKLOAD, _PLAN, _JUDGING, _SPREAD, _JOB, FILES, options.SERVER, options.VERBOSE)
 def verify(
     *,
     workload: str | None,
     allow: tuple[str, ...],
     listing: bool,
+    detach: bool,
+    junit: str | None,
+    json_file: str | None,
     server: str | None,
     timeout: float | None,
     as_json: bool,
@@ -133,6 +153,9 @@ def verify(
       haversack verify --workload gpt2-tiny
       haversack verify --workload mypkg.models:build \\
           --args '{"layers": 2}' --allow mypkg.
+      haversack verify --workload gpt2-tiny --shard fsdp2 --world-size 2
+      haversack verify --workload mypkg.models:build --allow mypkg. \\
+          --plan plan.json
     """
     if allow and server is not None:
         refuse("leave it out with --server: the server's own configuration decides", "allow")
@@ -140,11 +163,19 @@ def verify(
         return _list(server, timeout, as_json)
     if workload is None:
         refuse("no workload; name one that --list shows, or package.module:factory", "workload")
+    check_files(junit, json_file)
     from haversack.requests import verify_request
 
-    request = verify_request(workload=workload, **job)
+    request = verify_request(workload=workload, keep_after_disconnect=detach, **job)
+    if detach:
+        if server is None:
+            refuse("needs --server: a job ends with a server inside this process", "server")
+        if junit or json_file:
+            refuse("there is no report yet; haversack jobs ID writes it later", "junit")
+        return _leave(server, request, timeout, as_json)
     with connected(server, allow) as client:
         report = _follow(client, request, timeout)
+    write_files(report, junit, json_file)
 
     from haversack.cli.render.verify import draw_report
 
@@ -159,6 +190,19 @@ def _list(server: str | None, timeout: float | None, as_json: bool) -> int:
     from haversack.cli.render.verify import draw_workloads
 
     print_answer(answer, as_json, lambda page: draw_workloads(page, answer))
+    return exits.Exit.OK
+
+
+def _leave(server: str, request: "VerifyRequest", timeout: float | None, as_json: bool) -> int:
+    """Hand a job to a server, and say where it stands."""
+    with connected(server) as client:
+        with contextlib.closing(client.verify_events(request, **deadline(timeout))) as events:
+            job_id = next(events).job_id
+        job = client.get_verify_job(job_id, **deadline(timeout))
+
+    from haversack.cli.render.jobs import draw_jobs
+
+    print_answer(job, as_json, lambda page: draw_jobs(page, [job]))
     return exits.Exit.OK
 
 

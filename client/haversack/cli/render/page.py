@@ -17,6 +17,7 @@ NARROWEST, WIDEST = 72, 120  # columns; a narrower terminal wraps lines, instead
 GOOD, WARN, BAD, DIM, STRONG = "bold green", "bold yellow", "bold red", "dim", "bold"
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
+_STEERING = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t\r"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +68,18 @@ class Page:
 
     def line(self, *parts: str | tuple[str, str]) -> None:
         """Draw a paragraph of words, each part plain or with its style."""
-        self._drawn.append(Text.assemble(*parts))
+        self._drawn.append(_shown(*parts))
 
     def indented(self, *parts: str | tuple[str, str], depth: int = 1) -> None:
         """Draw a paragraph a little to the right, all its lines."""
-        self._drawn.append(Padding(Text.assemble(*parts), (0, 0, 0, 2 * depth)))
+        self._drawn.append(Padding(_shown(*parts), (0, 0, 0, 2 * depth)))
 
     def headline(self, word: str, style: str, sentence: str) -> None:
         """Draw a verdict: a word, and a sentence beside it."""
         grid = Table.grid(padding=(0, 2))
         grid.add_column(no_wrap=True)
         grid.add_column(overflow="fold")
-        grid.add_row(Text(word, style), Text(sentence))
+        grid.add_row(Text(word, style), _shown(sentence))
         self._drawn.append(grid)
 
     def heading(self, title: str, remark: str = "") -> None:
@@ -99,7 +100,7 @@ class Page:
                 style=column.style,
             )
         for row in rows:
-            table.add_row(*row)
+            table.add_row(*map(_shown, row))
         self._drawn.append(Padding(table, (0, 0, 0, 2)))
 
     def bullets(self, title: str, sentences: Sequence[str]) -> None:
@@ -111,7 +112,7 @@ class Page:
         grid.add_column(no_wrap=True)
         grid.add_column(overflow="fold")
         for sentence in sentences:
-            grid.add_row("-", Text(sentence))
+            grid.add_row("-", _shown(sentence))
         self._drawn.append(Padding(grid, (0, 0, 0, 2)))
 
     def bar(self, part: int, whole: int, width: int, style: str = "") -> Text:
@@ -131,6 +132,13 @@ class Page:
     def has_signs(self) -> bool:
         """Whether the encoding has blocks and signs."""
         return self._console.encoding.lower().startswith("utf")
+
+
+def _shown(*parts: str | tuple[str, str] | Text) -> Text:
+    """Put words together, which may be a workload's: what would steer a terminal is a sign."""
+    text = Text.assemble(*parts)
+    text.plain = text.plain.translate(_STEERING)
+    return text
 
 
 def _grid(**look: Any) -> Table:

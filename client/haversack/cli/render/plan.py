@@ -5,9 +5,11 @@ from itertools import pairwise
 
 from rich.text import Text
 
+from haversack.cli.render.certificate import draw_certificate
 from haversack.cli.render.page import BAD, DIM, GOOD, WARN, Column, Page
+from haversack.cli.render.plan_beside import draw_baselines, draw_ranks, reading
 from haversack.cli.render.ranges import compressed, indices
-from haversack.cli.render.shared import closing, signed_bytes
+from haversack.cli.render.shared import closing, option_words, signed_bytes
 from haversack.plan import (
     Candidates,
     FrontierPoint,
@@ -39,11 +41,15 @@ def draw_plan(page: Page, request: PlanRequest, answer: Plan, verbose: bool) -> 
         _draw_saved(page, request, answer)
     elif answer.status is not PlanStatus.UNSPECIFIED:
         _draw_figures(page, answer)
-        _draw_blocks(page, answer.actions)
+        _draw_blocks(page, answer.actions, verbose)
+    if answer.certificate is not None:
+        draw_certificate(page, answer.certificate)
     if verbose and answer.budget is not None:
         page.bullets("Budget, step by step", answer.budget.steps)
     if verbose and answer.solved_by is not None:
         page.bullets("How it was solved", _solved(answer.solved_by))
+    draw_ranks(page, answer)
+    draw_baselines(page, answer)
     _draw_frontier(page, request, answer)
     rung = f"rung: {answer.rung.name.lower()}" if answer.rung else ""
     closing(page, answer, rung, f"solver: {answer.solver}")
@@ -89,7 +95,7 @@ def _draw_figures(page: Page, answer: Plan) -> None:
     if answer.gap:
         rows.append(("gap", f"at most {format_ns(answer.gap)} above the best plan"))
     rows.append(("floor", f"{format_bytes(answer.floor_bytes)}, the least peak of any plan"))
-    _draw_facts(page, rows)
+    _draw_facts(page, rows + reading(answer))
 
 
 def _budget(answer: Plan) -> str:
@@ -117,7 +123,7 @@ def _draw_facts(page: Page, rows: list[tuple[str, str]]) -> None:
     page.table([Column(style=DIM), Column()], rows)
 
 
-def _draw_blocks(page: Page, actions: tuple[BlockAction, ...]) -> None:
+def _draw_blocks(page: Page, actions: tuple[BlockAction, ...], verbose: bool) -> None:
     """Draw runs of blocks with one option, and a map with a cell for each block."""
     if not actions:
         return
@@ -125,19 +131,28 @@ def _draw_blocks(page: Page, actions: tuple[BlockAction, ...]) -> None:
     options = [action.option for action in actions]
     if page.has_signs and len(options) <= page.width - 4 and {*options} <= {*_CELLS}:
         page.indented(*(_CELLS[option] for option in options))
-    runs: list[tuple[str, list[str]]] = []
+    runs: list[tuple[str, int, list[str]]] = []
     for action in actions:
-        if runs and runs[-1][0] == action.option:
-            runs[-1][1].append(action.block)
+        if runs and runs[-1][:2] == (action.option, action.segment):
+            runs[-1][2].append(action.block)
         else:
-            runs.append((action.option, [action.block]))
+            runs.append((action.option, action.segment, [action.block]))
     page.table(
         [Column(), Column("blocks", figures=True), Column()],
         [
-            (Text(option, _OPTION_STYLES.get(option, "")), str(len(blocks)), _names(blocks))
-            for option, blocks in runs
+            (
+                Text(_words(option, segment, verbose), _OPTION_STYLES.get(option, "")),
+                str(len(blocks)),
+                _names(blocks),
+            )
+            for option, segment, blocks in runs
         ],
     )
+
+
+def _words(option: str, segment: int, verbose: bool) -> str:
+    written = option if verbose else option_words(option)
+    return f"{written}, segment {segment}" if segment else written
 
 
 def _names(blocks: list[str]) -> str:

@@ -51,3 +51,12 @@ def signed_bytes(delta_bytes: int) -> str:
 def figure(size_bytes: int | None) -> str:
     """Write bytes, or nothing for what is not known."""
     return "" if size_bytes is None else format_bytes(size_bytes)
+
+
+def option_words(option: str) -> str:
+    """Write an option of a block shortly: of a policy, how many results it saves."""
+    kind, *operations = option.split(" ")
+    if kind != "selective" or not operations:
+        return option
+    saved = sum(len(each.rpartition(":")[2].split(",")) for each in operations)
+    return f"selective, {saved} {'result' if saved == 1 else 'results'} saved"

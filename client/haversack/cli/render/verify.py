@@ -4,8 +4,10 @@ from collections.abc import Iterable
 
 from rich.text import Text
 
+from haversack.cli.render.applied import draw_applied
 from haversack.cli.render.page import BAD, DIM, GOOD, STRONG, WARN, Column, Page
 from haversack.cli.render.ranges import compressed
+from haversack.cli.render.ranks import draw_sharded
 from haversack.units import format_bytes, format_ns
 from haversack.verify import (
     DifferenceCause,
@@ -46,6 +48,10 @@ def draw_report(page: Page, report: VerifyReport, verbose: bool) -> None:
     _draw_waivers(page, report)
     _draw_counts(page, report.recompute_counts)
     _draw_costs(page, report)
+    if report.applied is not None:
+        draw_applied(page, report.applied)
+    if report.sharded is not None:
+        draw_sharded(page, report.sharded)
     if verbose:
         _draw_conditions(page, report)
     page.bullets("Assumed", [*([report.loss] if report.loss else []), *report.assumptions])
@@ -207,7 +213,7 @@ def _draw_costs(page: Page, report: VerifyReport) -> None:
     page.heading("What it saves and costs", "bytes kept from forward to backward; one step")
     headings = ("plain", "checkpointed", "change")
     page.table([Column(), *(Column(name, figures=True) for name in headings)], rows)
-    if memory is not None and memory.predicted_peak_bytes is not None:
+    if memory is not None and memory.predicted_peak_bytes is not None and not report.applied:
         page.indented((f"the plan predicts {format_bytes(memory.predicted_peak_bytes)}", DIM))
 
 
@@ -224,9 +230,18 @@ def _draw_conditions(page: Page, report: VerifyReport) -> None:
             for each in report.random_sources
         ],
     )
+    page.bullets("State that regions read, and replays find or leave changed", _changes(report))
     page.bullets("Held alike in every run", report.pinned)
     if report.environment is not None:
         page.bullets("Confined by", report.environment.isolation)
+
+
+def _changes(report: VerifyReport) -> list[str]:
+    return [
+        f"{each.name}: {each.before}, then {each.after}"
+        + (f", changed by the replay of {each.region}" if each.by_replay else f", in {each.region}")
+        for each in report.state_changes
+    ]
 
 
 def _drawn(source: RandomSource) -> str:

@@ -1,0 +1,67 @@
+"""``haversack profile``: what each block of a model costs under each of its options."""
+
+import click
+
+from haversack.cli import exits, options
+from haversack.cli.calls import connected, print_answer
+from haversack.cli.command import AnswerCommand
+from haversack.cli.workload_options import WORKLOAD, WORKLOAD_TIMEOUT_S
+from haversack.errors import NotSupportedError
+from haversack.reading import refuse
+
+_OUTPUT = [
+    options.option(
+        "Answer",
+        "--output",
+        "-o",
+        field="output",
+        about="File for the profile, to plan with: haversack plan --profile. Without it the "
+        "profile is printed.",
+        metavar="FILE",
+    )
+]
+
+
+@click.command(cls=AnswerCommand, short_help="What does each block cost, saved or recomputed?")
+@options.all_of(WORKLOAD, _OUTPUT, options.SERVER, options.VERBOSE)
+def profile(
+    *,
+    workload: str | None,
+    args: str | None,
+    allow: tuple[str, ...],
+    output: str | None,
+    server: str | None,
+    timeout: float | None,
+    as_json: bool,
+    verbose: bool,
+) -> int:
+    """Run the step of a model of yours under fake tensors, and list what its blocks cost.
+
+    In a process of its own, once for each option: saved, recomputed, or with a selective policy.
+    Nothing is computed and no memory taken beside the model's own.
+
+    \b
+    Examples:
+      haversack profile --workload mypkg.models:build --allow mypkg. -o p.json
+      haversack plan --profile p.json --budget 12GiB
+    """
+    if allow and server is not None:
+        refuse("leave it out with --server: the server's own configuration decides", "allow")
+    if workload is None:
+        refuse("no workload; name package.module:factory", "workload")
+    from haversack.requests import plan_request
+
+    request = plan_request(workload=workload, args=args)
+    with connected(server, allow) as client:
+        found = client.plan(request, timeout=timeout or WORKLOAD_TIMEOUT_S).profile
+    if found is None:
+        raise NotSupportedError("the server answered no profile; ask one of this version")
+    if output is not None:
+        from haversack.answer_files import write_profile
+
+        write_profile(found, output)
+
+    from haversack.cli.render.profile import draw_profile
+
+    print_answer(found, as_json, lambda page: draw_profile(page, found, output, verbose))
+    return exits.Exit.OK

@@ -1,0 +1,31 @@
+"""The options that name code of the caller's, alike in every command that has it run."""
+
+from haversack.cli.option_types import option
+
+WORKLOAD_TIMEOUT_S = 300.0  # to profile and certify: a worker's own deadline, by default
+WORKLOAD = [
+    option(
+        "Workload",
+        "--workload",
+        field="workload.name workload.entry_point workload",
+        about="A built-in workload by name, or an entry point package.module:factory that returns "
+        "a haversack.torch.Workload.",
+        metavar="NAME",
+    ),
+    option(
+        "Workload",
+        "--args",
+        field="workload.args_json",
+        about="Keyword arguments of the factory, a JSON object such as '{\"layers\": 2}'.",
+        metavar="JSON",
+    ),
+    option(
+        "Workload",
+        "--allow",
+        field="allow",
+        about="Dotted prefix of modules that may run, such as mypkg. (with its dot); may be "
+        "repeated. Not with --server: a server's own configuration decides.",
+        metavar="PREFIX",
+        multiple=True,
+    ),
+]
