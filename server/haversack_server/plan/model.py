@@ -43,10 +43,6 @@ NOT_MODELLED = (
     "selective recomputation inside a layer, and segments of several layers",
     "workspaces of kernels beyond the kernel profile's, and the allocator's fragmentation",
 )
-_SOLVERS = {
-    False: "ceiling dynamic programme, Pareto lists",
-    True: "ceilings with microbatches in flight, by ranges of what is retained",
-}
 
 
 def plan_model(request: PlanRequest, solving: Solving) -> Plan:
@@ -109,13 +105,20 @@ def _feasible(common: Plan, run: ModelRun, plans: Sequence[Planned]) -> Plan:
         rung=Rung.CEILING,
         ranks=_ranks(plans),
         reading=reading_of(common.frontier, left, extra),
-        solver=_SOLVERS[fullest.stage.chain.pipeline.stages > 1],
+        solver=_solver(slowest),
         solved_by=slowest.choice.solved_by,
         reason=(
             f"{recomputed} of {len(actions)} blocks are recomputed; the expected peak of "
             f"{format_bytes(peak_bytes)} is within {format_bytes(left)}"
         ),
     )
+
+
+def _solver(slowest: Planned) -> str:
+    if slowest.stage.chain.pipeline.stages > 1:
+        return "ceilings with microbatches in flight, by ranges of what is retained"
+    how = slowest.choice.solved_by
+    return f"ceiling dynamic programme, Pareto {how.algorithm if how else 'lists'}"
 
 
 def _ranks(plans: Sequence[Planned]) -> tuple[RankPlan, ...]:
