@@ -82,7 +82,7 @@ def _hard(instance: Instance) -> Iterator[Row]:
             "core": lambda: dispatch.solve_knapsack(*columns),
             "dense": lambda: dense.solve_one(*columns),
         },
-        rounds=5,
+        rounds=11,
     )
     what = f"{instance.sizes.size} x {instance.capacity} {instance.family}"
     ratio = times.ratio("core", "dense")

@@ -108,7 +108,7 @@ TRAINING = [
         "Training",
         "--microbatch",
         field="training.microbatch",
-        about="Sequences that one forward takes on one rank. Needed for activations.",
+        about="Sequences that one forward takes on one rank. Default: 1.",
         type=Whole(),
         metavar="SEQUENCES",
     ),
