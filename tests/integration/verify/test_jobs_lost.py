@@ -131,9 +131,12 @@ async def test_a_job_that_is_killed_is_lost_and_the_next_one_runs(runner: JobRun
 async def test_what_a_job_leaves_behind_is_killed_with_it(runner: JobRunner) -> None:
     await runner.warm()
     (zygote,) = workers()
+    reports = []
     for request in (hostile("leaves_processes"), hostile("leaves_processes_and_exits")):
-        await report_of(runner, request)
+        reports.append(await report_of(runner, request))
         await until(lambda: not children(zygote))
+        assert children(zygote) == []
+    assert [each.verdict for each in reports] == [VerifyVerdict.EQUIVALENT, VerifyVerdict.FAILED]
 
 
 async def test_a_zygote_that_is_killed_is_replaced_and_nothing_is_left_at_the_end(

@@ -1,10 +1,10 @@
 from concurrent.futures import ThreadPoolExecutor
-from threading import Event, Thread
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.bench.chains import blocks_of_eight, budget_between
+from tests.unit.kernels.stopping import assert_stops_at_the_next_step
 
 from haversack_kernels import ceiling, prices, sweep
 from haversack_kernels._jit import Int64, signals
@@ -158,22 +158,11 @@ def test_the_sweep_itself_reads_the_flag_before_its_first_block() -> None:
 def test_a_flag_set_while_solving_stops_before_the_next_list_step() -> None:
     blocks = 5000
     many, within = chain(blocks, jitter=40), capacities(blocks, 4_000_000)
-    cancel, steps, stopped = np.zeros(1, dtype=np.uint8), np.zeros(1, dtype=np.int64), Event()
-
-    def run() -> None:
-        with pytest.raises(SolveCancelled):
-            ceiling.solve(**many, **within, state_limit=1 << 31, cancel=cancel, steps=steps)
-        stopped.set()
-
-    thread = Thread(target=run)
-    thread.start()
-    while steps[0] == 0 and not stopped.is_set():  # ends: the search begins, or it has failed
-        Event().wait(0.001)
-    cancel[0] = 1
-    begun = int(steps[0])
-    thread.join()
-    assert stopped.is_set()
-    assert steps[0] <= begun + 1  # one may have begun before it was counted
+    assert_stops_at_the_next_step(
+        lambda cancel, steps: ceiling.solve(
+            **many, **within, state_limit=1 << 31, cancel=cancel, steps=steps
+        )
+    )
 
 
 def test_solves_side_by_side_give_what_they_give_alone() -> None:

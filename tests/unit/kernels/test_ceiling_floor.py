@@ -1,12 +1,10 @@
-from threading import Event, Thread
-
 import numpy as np
 import pytest
 from tests.oracles import floor_by_halving
+from tests.unit.kernels.stopping import assert_stops_at_the_next_step
 
 from haversack_kernels import ceiling, ceiling_floor, sweep
 from haversack_kernels._jit import Int64, signals
-from haversack_kernels.errors import SolveCancelled
 
 
 def column(*values: int) -> Int64:
@@ -44,23 +42,10 @@ def test_a_flag_set_before_stops_before_the_first_list() -> None:
 
 def test_a_flag_set_while_searching_stops_before_the_next_list() -> None:
     needs, base = chain_of_extremes(2, blocks=4000), np.zeros(4000, dtype=np.int64)
-    cancel, steps, stopped = np.zeros(1, dtype=np.uint8), np.zeros(1, dtype=np.int64), Event()
     columns = needs.offsets, needs.retained, needs.need, needs.need, base, base
-
-    def run() -> None:
-        with pytest.raises(SolveCancelled):
-            ceiling.floor(*columns, in_flight=2, cancel=cancel, steps=steps)
-        stopped.set()
-
-    thread = Thread(target=run)
-    thread.start()
-    while steps[0] == 0 and not stopped.is_set():  # ends: the search begins, or it has failed
-        Event().wait(0.001)
-    cancel[0] = 1
-    begun = int(steps[0])
-    thread.join()
-    assert stopped.is_set()
-    assert steps[0] <= begun + 1  # one may have begun before it was counted
+    assert_stops_at_the_next_step(
+        lambda cancel, steps: ceiling.floor(*columns, in_flight=2, cancel=cancel, steps=steps)
+    )
 
 
 def chain_of_extremes(seed: int, blocks: int = 60) -> ceiling_floor.Needs:

@@ -1,11 +1,11 @@
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from threading import Event, Thread
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.unit.kernels.stopping import assert_stops_at_the_next_step
 
 from haversack_kernels import core, knapsack, phases
 from haversack_kernels._jit import Int64, signals
@@ -123,25 +123,12 @@ def test_the_search_itself_reads_the_flag_before_its_first_list() -> None:
 
 def test_a_flag_set_while_solving_stops_before_the_next_list_step() -> None:
     sizes, gains = endless_instance()
-    cancel, steps = np.zeros(1, dtype=np.uint8), np.zeros(1, dtype=np.int64)
-    stopped = Event()
-
-    def run() -> None:
-        with pytest.raises(SolveCancelled):
-            knapsack.solve(
-                sizes, gains, int(sizes.sum()) // 3, state_limit=1 << 30, cancel=cancel, steps=steps
-            )
-        stopped.set()
-
-    thread = Thread(target=run)
-    thread.start()
-    while steps[0] == 0 and not stopped.is_set():  # ends: the search begins, or it has failed
-        Event().wait(0.001)
-    cancel[0] = 1
-    begun = int(steps[0])
-    thread.join()
-    assert stopped.is_set()
-    assert steps[0] <= begun + 1  # one may have begun before it was counted
+    capacity = int(sizes.sum()) // 3
+    assert_stops_at_the_next_step(
+        lambda cancel, steps: knapsack.solve(
+            sizes, gains, capacity, state_limit=1 << 30, cancel=cancel, steps=steps
+        )
+    )
 
 
 def test_a_flag_set_between_two_steps_stops_before_the_next() -> None:

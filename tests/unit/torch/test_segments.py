@@ -120,9 +120,12 @@ def drew(generator: torch.Generator, drawn: list[Tensor]) -> Tensor:
 
 
 def test_without_gradients_nothing_is_kept_or_asked() -> None:
-    model = Net()
+    model, given = Net().eval(), torch.randn(2, 16)
+    plain = model.layers[4](given)
     with apply(model, in_segments(3, 3)), torch.no_grad():
-        model.layers[4](torch.randn(2, 16))  # alone, out of turn
+        alone = model.layers[4](given)  # out of turn
+    assert torch.equal(alone[0], plain[0])
+    assert not alone[0].requires_grad
 
 
 def test_a_block_out_of_turn_is_refused() -> None:
