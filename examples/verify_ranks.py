@@ -137,4 +137,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    sys.stdout.flush()
+    # gloo's threads may still hold tensors, and to drop one while Python ends aborts the process
+    os._exit(status)

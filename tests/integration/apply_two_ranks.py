@@ -4,6 +4,7 @@ Run by test_apply_models.py, as a program: ``apply_two_ranks.py RANK FILE``.
 """
 
 import itertools
+import os
 import sys
 from typing import Any
 
@@ -84,3 +85,6 @@ if __name__ == "__main__":
     dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=2)
     print(f"DDP {equal(shards=False)}, FSDP2 {equal(shards=True)}")
     dist.destroy_process_group()
+    sys.stdout.flush()
+    # gloo's threads may still hold tensors, and to drop one while Python ends aborts the process
+    os._exit(0)
