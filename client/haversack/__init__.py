@@ -47,7 +47,7 @@ if TYPE_CHECKING:
         WhatIfAnswer,
     )
     from haversack.evidence import Evidence
-    from haversack.finetuning import Finetuning, StoredWeights
+    from haversack.finetuning import Finetuning, Quantizer, StoredWeights
     from haversack.parallelism import (
         BackwardPrefetch,
         ContextParallel,
@@ -77,7 +77,7 @@ if TYPE_CHECKING:
         Rung,
         SolvedBy,
     )
-    from haversack.profile import OptionTable, Profile, ProfileBlock, SkipTensor
+    from haversack.profile import OptionTable, Profile, ProfileBlock, ProfileParameter, SkipTensor
     from haversack.questions import (
         Collective,
         CollectiveKind,
@@ -161,6 +161,13 @@ if TYPE_CHECKING:
         VerifyTime,
         VerifyVerdict,
     )
+    from haversack.verify_resume import (
+        LeftOutState,
+        ResumedStep,
+        TrainingCheckpoint,
+        VerifyResume,
+        VerifyResumed,
+    )
     from haversack.verify_sharded import CollectiveCount, VerifyRank, VerifySharded
 
 __all__ = [
@@ -211,6 +218,7 @@ __all__ = [
     "Interval",
     "InvalidRequestError",
     "JobState",
+    "LeftOutState",
     "ListVerifyJobsRequest",
     "ListVerifyJobsResponse",
     "ListWorkloadsResponse",
@@ -249,6 +257,8 @@ __all__ = [
     "Precision",
     "Profile",
     "ProfileBlock",
+    "ProfileParameter",
+    "Quantizer",
     "RandomSource",
     "RankClass",
     "RankPlan",
@@ -260,6 +270,7 @@ __all__ = [
     "RecomputeModule",
     "Residual",
     "ResidualPosition",
+    "ResumedStep",
     "Rung",
     "SavedValues",
     "Sharding",
@@ -274,6 +285,7 @@ __all__ = [
     "Trace",
     "TracedPhase",
     "Training",
+    "TrainingCheckpoint",
     "UnavailableError",
     "Unit",
     "VerifyApplied",
@@ -290,6 +302,8 @@ __all__ = [
     "VerifyRank",
     "VerifyReport",
     "VerifyRequest",
+    "VerifyResume",
+    "VerifyResumed",
     "VerifyRunning",
     "VerifySchedule",
     "VerifySharded",
@@ -321,7 +335,8 @@ __all__ = [
 _MODULES = (  # the light ones first
     "errors", "units", "basis", "parallelism", "profile", "finetuning", "training", "run",
     "questions", "evidence", "trace", "estimate", "plan",
-    "verify_facets", "verify_parts", "verify_applied", "verify_sharded", "verify_report",
+    "verify_facets", "verify_parts", "verify_applied", "verify_resume", "verify_sharded",
+    "verify_report",
     "verify", "verify_jobs",
     "requests", "answer_files", "_sync", "_async",
 )  # fmt: skip

@@ -47,7 +47,9 @@ from haversack.verify_jobs import (
 )
 
 ESTIMATE_TIMEOUT = 10.0  # seconds
-PLAN_TIMEOUT = 60.0
+# The first plan of a machine compiles the kernels, a minute or more of a busy processor; a worker
+# that profiles code has 300 s, and says itself that they were too few.
+PLAN_TIMEOUT = 360.0
 FIRST_EVENT_TIMEOUT = 30.0  # of Verify; the job has a limit of its own
 SHORT_TIMEOUT = 10.0
 LARGEST_MESSAGE = 64 * 2**20  # bytes, the server's limit too

@@ -99,9 +99,11 @@ class Client:
         request: PlanRequest | None = None,
         *,
         timeout: float = _calls.PLAN_TIMEOUT,
-        profile: Profile | str | PathLike[str] | None = None,
+        profile: Profile | Plan | str | PathLike[str] | None = None,
+        measurements: Sequence[Measurement | Mapping[str, Any]] = (),
         workload: str | None = None,
         args: Mapping[str, Any] | str | None = None,
+        blocks: Sequence[str] = (),
         candidates: Candidates | Mapping[str, Any] | None = None,
         recompute_candidates: RecomputeCandidates | Mapping[str, Any] | None = None,
         fit_expected: bool = False,
@@ -111,12 +113,15 @@ class Client:
     ) -> Plan:
         """Ask what to save and to recompute under a budget; a request, or the keywords of one.
 
-        A large ``workload`` takes longer than the usual ``timeout`` to be profiled and certified.
+        The usual ``timeout``, six minutes, has room for the first plan of a machine, which compiles
+        the kernels, and for a ``workload``, which is profiled and certified.
         """
         keywords = {
             "profile": profile,
+            "measurements": tuple(measurements),
             "workload": workload,
             "args": args,
+            "blocks": tuple(blocks),
             "candidates": candidates,
             "recompute_candidates": recompute_candidates,
             "frontier_points": frontier_points,

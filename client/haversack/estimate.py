@@ -132,6 +132,7 @@ class Phase:
     name: str
     peak_bytes: int
     peak_moment: str
+    reserved_bytes: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -235,3 +236,4 @@ class Estimate:
     evidence: tuple[Evidence, ...] = ()
     trace: Trace | None = None
     host: HostMemory | None = None
+    not_validated: tuple[str, ...] = ()

@@ -32,6 +32,14 @@ class StoredWeights(enum.IntEnum):
     INT8 = 4
 
 
+class Quantizer(enum.IntEnum):
+    """What quantizes frozen weights while a model is made and loaded, by its date."""
+
+    UNSPECIFIED = 0
+    TORCHTUNE_2024_04 = 1
+    TORCHTUNE_2024_08 = 2
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finetuning:
     """A run in which most weights are frozen; without a rank no adapters are added."""
@@ -43,6 +51,7 @@ class Finetuning:
     trained_parts: tuple[str, ...] = ()
     frozen_weights: StoredWeights = StoredWeights.UNSPECIFIED
     head_quantized: bool | None = None
+    quantized_by: Quantizer = Quantizer.UNSPECIFIED
 
     def __post_init__(self) -> None:
         path = "training.finetuning"
@@ -58,6 +67,9 @@ class Finetuning:
         if self.rank is None and not self.trained_parts:
             sentence = "nothing would train: give a rank for adapters, or trained_parts"
             found.append(Violation(f"{path}.rank", sentence))
+        if self.quantized_by and self.frozen_weights is not StoredWeights.NF4_DOUBLE:
+            sentence = "torchao stores frozen_weights as NF4_DOUBLE; give that, or no quantizer"
+            found.append(Violation(f"{path}.quantized_by", sentence))
         check(found)
 
 

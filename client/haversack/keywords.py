@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any, TypedDict
 
-from haversack.finetuning import Finetuning, StoredWeights
+from haversack.finetuning import Finetuning, Quantizer, StoredWeights
 from haversack.parallelism import Sharding
 from haversack.plan import Plan
 from haversack.run import (
@@ -20,7 +20,13 @@ from haversack.run import (
     Unit,
 )
 from haversack.spelling import Size
-from haversack.verify import Facet, VerifyPlan, VerifySchedule
+from haversack.verify import (
+    Facet,
+    TrainingCheckpoint,
+    VerifyPlan,
+    VerifyResume,
+    VerifySchedule,
+)
 
 Model = str | PathLike[str] | Mapping[str, Any]
 Config = str | PathLike[str] | Mapping[str, Any] | Document
@@ -33,8 +39,8 @@ class RunOptions(TypedDict, total=False):
     ``configs`` are further files, each a path, a text, a mapping or a ``Document``; ``launch`` is a
     command line. ``device`` is a name of the catalogue, with a number in front: "8xh100-80gb".
     ``offload`` says what lives on the host: "optimizer", "all" or "none". ``lora_rank``,
-    ``lora_targets`` ("q_proj,v_proj"), ``trained_parts`` ("norms,head") and ``quantize`` ("nf4")
-    are ``finetuning`` in short.
+    ``lora_targets`` ("q_proj,v_proj"), ``trained_parts`` ("norms,head"), ``quantize`` ("nf4") and
+    ``quantized_by`` ("torchtune-2024-04") are ``finetuning`` in short.
     """
 
     model: Model | None
@@ -66,6 +72,7 @@ class RunOptions(TypedDict, total=False):
     lora_targets: str | Sequence[str] | None
     trained_parts: str | Sequence[str] | None
     quantize: StoredWeights | str | None
+    quantized_by: Quantizer | str | None
     microbatch: int | None
     accumulation: int | None
     precision: Precision | str | None
@@ -84,7 +91,10 @@ class VerifyOptions(TypedDict, total=False):
 
     ``deadline`` is in seconds, ``memory`` in bytes or text such as "4GiB"; ``args`` are the
     factory's keyword arguments, as a mapping or as the text of a JSON object. ``plan`` may be a
-    file of one; ``shard`` is "ddp" or "fsdp2", with a ``world_size`` of 2 or 4.
+    file of one; ``shard`` is "ddp" or "fsdp2", with a ``world_size`` of 2 or 4. ``resume`` "2:4"
+    saves on 2 ranks and goes on with 4, under "fsdp2" unless ``shard`` says else; ``saved_as``
+    is "sharded" or "full". ``weights`` is a safetensors file or a folder of them, by its absolute
+    path where the job runs.
     """
 
     args: Mapping[str, Any] | str | None
@@ -105,5 +115,11 @@ class VerifyOptions(TypedDict, total=False):
     keep_after_disconnect: bool
     regions: Sequence[str]
     plan: Plan | VerifyPlan | str | PathLike[str] | None
+    weights: str | PathLike[str]
     shard: Sharding | str | None
     world_size: int | None
+    resume: VerifyResume | str | None
+    saved_as: TrainingCheckpoint | str | None
+    steps_before: int | None
+    steps_after: int | None
+    leave_out_each: bool

@@ -157,6 +157,7 @@ class PlanRequest(TrainingRun):
     what_ifs: tuple[PlanWhatIf, ...] = ()
     rank: int | None = None
     graph_ns: int | None = None
+    blocks: tuple[str, ...] = ()
 
     def subjects(self) -> dict[str, bool]:
         """Which subjects are set, by the name of their field."""
@@ -179,6 +180,9 @@ class PlanRequest(TrainingRun):
             found.append(Violation("training.recompute", sentence))
         if self.workload is not None:
             found += workload_violations("workload", self.workload)
+        elif self.blocks:
+            sentence = "only code has modules to name; give a workload, or leave them out"
+            found.append(Violation("blocks", sentence))
         if len(self.what_ifs) > MOST_WHAT_IFS:
             sentence = f"{len(self.what_ifs)} variations are too many; at most {MOST_WHAT_IFS}"
             found.append(Violation("what_ifs", sentence))
@@ -230,3 +234,4 @@ class Plan:
     equal_treatment_ns: int | None = None
     moments: tuple[MomentPeak, ...] = ()
     profile: Profile | None = None
+    model_fingerprint: str = ""

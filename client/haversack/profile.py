@@ -28,6 +28,18 @@ class OptionTable:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ProfileParameter:
+    """A parameter as FSDP2 divides it: by its first dimension, ``rows`` long."""
+
+    rows: int
+    row_bytes: int
+    frozen: bool = False
+
+    def __post_init__(self) -> None:
+        check(checks.integer("rows", self.rows) + checks.integer("row_bytes", self.row_bytes))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ProfileBlock:
     """One block of the chain, with the index of its table."""
 
@@ -44,12 +56,16 @@ class ProfileBlock:
     segment_bytes: int | None = None
     segment_peak_bytes: int | None = None
     forward_ns: int | None = None
+    parameters: tuple[ProfileParameter, ...] = ()
+    arriving_bytes: int = 0
+    leaving_bytes: int = 0
+    waiting_bytes: int | None = None
 
     def __post_init__(self) -> None:
         found = checks.integer("table", self.table)
-        for name in ("parameter_bytes", "gradient_bytes"):
+        for name in ("parameter_bytes", "gradient_bytes", "arriving_bytes", "leaving_bytes"):
             found += checks.integer(name, getattr(self, name))
-        for name in ("segment_bytes", "segment_peak_bytes", "forward_ns"):
+        for name in ("segment_bytes", "segment_peak_bytes", "forward_ns", "waiting_bytes"):
             found += checks.optional_integer(name, getattr(self, name))
         check(found)
 
@@ -80,17 +96,29 @@ class Profile:
     optimizer_state_bytes: int | None = None
     optimizer_step_bytes: int = 0
     standing_bytes: int = 0
+    region_bytes: int = 0
+    model_forward_peak_bytes: int | None = None
+    model_backward_peak_bytes: int | None = None
     not_profiled: tuple[str, ...] = ()
+    model_fingerprint: str = ""
 
     def __post_init__(self) -> None:
         found = checks.integer("profile.format_version", self.format_version, least=1, most=1)
         for index, table in enumerate(self.tables):
             found += table.violations(f"profile.tables[{index}]")
-        for name in ("held_by_caller_bytes", "optimizer_step_bytes", "standing_bytes"):
+        for name in (
+            "held_by_caller_bytes",
+            "optimizer_step_bytes",
+            "standing_bytes",
+            "region_bytes",
+        ):
             found += checks.integer(f"profile.{name}", getattr(self, name))
-        found += checks.optional_integer(
-            "profile.optimizer_state_bytes", self.optimizer_state_bytes
-        )
+        for name in (
+            "optimizer_state_bytes",
+            "model_forward_peak_bytes",
+            "model_backward_peak_bytes",
+        ):
+            found += checks.optional_integer(f"profile.{name}", getattr(self, name))
         last = len(self.tables) - 1
         for index, block in enumerate(self.blocks):
             found += checks.integer(f"profile.blocks[{index}].table", block.table, most=last)

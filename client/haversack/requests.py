@@ -10,15 +10,16 @@ from os import PathLike
 from typing import Any, TypeVar, Unpack
 
 from haversack import checks, spelling, strict_json
-from haversack.answer_files import read_profile
 from haversack.documents import json_of
 from haversack.errors import InvalidRequestError, Violation
 from haversack.estimate import EstimateRequest, WhatIf
 from haversack.keywords import RunOptions, VerifyOptions
-from haversack.plan import Candidates, PlanConstraints, PlanRequest, RecomputeCandidates
+from haversack.measured_plans import profile_of
+from haversack.plan import Candidates, Plan, PlanConstraints, PlanRequest, RecomputeCandidates
 from haversack.profile import Profile
 from haversack.questions import EstimateQuestion, OutOfMemory
 from haversack.reading import refuse
+from haversack.resume_fields import resume_of
 from haversack.run import BlockAction, Measurement, WorkloadReference
 from haversack.run_fields import run_fields
 from haversack.verify import (
@@ -28,7 +29,7 @@ from haversack.verify import (
     VerifyRequest,
     VerifySchedule,
 )
-from haversack.verify_fields import nanoseconds, verify_plan, world_of
+from haversack.verify_fields import nanoseconds, verify_plan, weights_path, world_of
 from haversack.verify_jobs import ListVerifyJobsRequest
 
 Columns = Mapping[str, Any]
@@ -73,10 +74,7 @@ def estimate_request(
             spelling.named(EstimateQuestion, question, f"questions[{place}]")
             for place, question in enumerate(spelling.sequence(questions, "questions"))
         ),
-        measurements=tuple(
-            _measurement(f"measurements[{place}]", given)
-            for place, given in enumerate(spelling.sequence(measurements, "measurements"))
-        ),
+        measurements=_measurements(measurements),
         oom=_out_of_memory(oom),
     )
 
@@ -88,9 +86,11 @@ def plan_request(
     fit_expected: bool = False,
     frontier_points: int | None = None,
     state_limit: int | None = None,
-    profile: Profile | str | PathLike[str] | None = None,
+    profile: Profile | Plan | str | PathLike[str] | None = None,
+    measurements: Sequence[Measurement | Mapping[str, Any]] = (),
     workload: str | None = None,
     args: Mapping[str, Any] | str | None = None,
+    blocks: Sequence[str] = (),
     must_save: Sequence[str] = (),
     must_recompute: Sequence[str] = (),
     equal_treatment: bool = False,
@@ -100,8 +100,10 @@ def plan_request(
 ) -> PlanRequest:
     """Build the request for a plan, of a model or of independent candidates given as columns.
 
-    ``profile`` is one that ``haversack.torch.profile`` made, or a file of one; ``workload`` the
-    name of a built-in one, or "package.module:factory", whose keyword arguments are ``args``.
+    ``profile`` is one that ``haversack.torch.profile`` made, a plan that has one, or a file of
+    either; with ``measurements`` it is the plan whose real step was measured. ``workload`` is the
+    name of a built-in one, or "package.module:factory", whose keyword arguments are ``args``;
+    ``blocks`` names its modules that are the blocks, or lists of them.
     ``must_save`` and ``must_recompute`` name blocks; ``equal_treatment`` treats equal blocks and
     all ranks alike, ``without_segments`` leaves checkpoints around several blocks out; ``rank``
     plans for its class alone.
@@ -120,8 +122,9 @@ def plan_request(
         fit_expected=spelling.flag(fit_expected, "fit_expected"),
         frontier_points=checks.plain(frontier_points),
         state_limit=checks.plain(state_limit),
-        profile=_profile(profile),
+        profile=profile_of(profile, _measurements(measurements)),
         workload=_workload(workload, args),
+        blocks=spelling.sequence(blocks, "blocks"),
         constraints=None if constraints == PlanConstraints() else constraints,
         rank=checks.plain(rank),
     )
@@ -139,6 +142,8 @@ def verify_request(*, workload: str, **options: Unpack[VerifyOptions]) -> Verify
     )
     waived = spelling.sequence(given.pop("waive", ()), "waivers")
     schedule = spelling.named(VerifySchedule, given.pop("schedule", None), "schedule")
+    resume, saving = resume_of(given)
+    world = world_of(given.pop("shard", None), given.pop("world_size", None))
     return VerifyRequest(
         workload=reference,
         limits=limits,
@@ -146,7 +151,9 @@ def verify_request(*, workload: str, **options: Unpack[VerifyOptions]) -> Verify
         schedule=schedule,
         regions=spelling.sequence(given.pop("regions", ()), "regions"),
         plan=verify_plan(given.pop("plan", None)),
-        world=world_of(given.pop("shard", None), given.pop("world_size", None)),
+        weights=weights_path(given.pop("weights", "")),
+        world=saving or world,
+        resume=resume,
         **given,
     )
 
@@ -178,10 +185,6 @@ def _workload(
     return None if workload is None else _reference(workload, args)
 
 
-def _profile(given: Profile | str | PathLike[str] | None) -> Profile | None:
-    return given if given is None or isinstance(given, Profile) else read_profile(given)
-
-
 def _what_if(path: str, given: WhatIf | Mapping[str, Any]) -> WhatIf:
     """Make a variation; fields that are wrong are named with its place."""
     if isinstance(given, WhatIf):
@@ -201,6 +204,11 @@ def _what_if(path: str, given: WhatIf | Mapping[str, Any]) -> WhatIf:
         parallelism=_unless_empty(parts["parallelism"]),
         device=_unless_empty(parts["device"]),
     )
+
+
+def _measurements(given: Sequence[Measurement | Mapping[str, Any]]) -> tuple[Measurement, ...]:
+    listed = spelling.sequence(given, "measurements")
+    return tuple(_measurement(f"measurements[{place}]", each) for place, each in enumerate(listed))
 
 
 def _measurement(path: str, given: Measurement | Mapping[str, Any]) -> Measurement:

@@ -158,12 +158,14 @@ class BlockAction:
     """The chosen way to run one block: the name of the block and of an option of its table.
 
     Blocks of one ``segment`` follow one another and run under one checkpoint; 0 is none.
+    ``inner_segments`` number those within it that the block is in, the outermost first.
     """
 
     block: str
     option: str
     fingerprint: str = ""
     segment: int = 0
+    inner_segments: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

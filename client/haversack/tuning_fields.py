@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from haversack import checks, spelling
-from haversack.finetuning import LAYER_TARGETS, MODULES, Finetuning, StoredWeights
+from haversack.finetuning import LAYER_TARGETS, MODULES, Finetuning, Quantizer, StoredWeights
 from haversack.keywords import RunOptions
 from haversack.reading import refuse
 
 _FIELD = "training.finetuning"
-_KEYWORDS = ("lora_rank", "lora_targets", "trained_parts", "quantize")
+_KEYWORDS = ("lora_rank", "lora_targets", "trained_parts", "quantize", "quantized_by")
 _ALL = ("all", "all-linear")
 
 
@@ -31,6 +31,7 @@ def finetuning_of(run: RunOptions) -> Finetuning | None:
         frozen_weights=spelling.named(
             StoredWeights, run.get("quantize"), f"{_FIELD}.frozen_weights"
         ),
+        quantized_by=spelling.named(Quantizer, run.get("quantized_by"), f"{_FIELD}.quantized_by"),
     )
 
 

@@ -34,6 +34,13 @@ from haversack.verify_report import (
     VerifyTime,
     VerifyVerdict,
 )
+from haversack.verify_resume import (
+    LeftOutState,
+    ResumedStep,
+    TrainingCheckpoint,
+    VerifyResume,
+    VerifyResumed,
+)
 from haversack.verify_sharded import CollectiveCount, VerifyRank, VerifySharded
 
 __all__ = [
@@ -48,12 +55,15 @@ __all__ = [
     "FailureReason",
     "FirstDifference",
     "JobState",
+    "LeftOutState",
     "ListWorkloadsRequest",
     "ListWorkloadsResponse",
     "RandomSource",
     "RecomputeCount",
+    "ResumedStep",
     "SavedValues",
     "StateChange",
+    "TrainingCheckpoint",
     "VerifyApplied",
     "VerifyEnvironment",
     "VerifyEvent",
@@ -67,6 +77,8 @@ __all__ = [
     "VerifyRank",
     "VerifyReport",
     "VerifyRequest",
+    "VerifyResume",
+    "VerifyResumed",
     "VerifyRunning",
     "VerifySchedule",
     "VerifySharded",
@@ -109,6 +121,8 @@ class VerifyRequest:
     regions: tuple[str, ...] = ()
     plan: VerifyPlan | None = None
     world: VerifyWorld | None = None
+    resume: VerifyResume | None = None
+    weights: str = ""
 
     def __post_init__(self) -> None:
         found = workload_violations("workload", self.workload)
@@ -264,6 +278,7 @@ class WorkloadInfo:
     expected_verdict: VerifyVerdict = VerifyVerdict.UNSPECIFIED
     expected_different: tuple[Facet, ...] = ()
     schedule: VerifySchedule = VerifySchedule.UNSPECIFIED
+    resume: VerifyResume | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -20,3 +20,4 @@ class VerifyApplied:
     predicted_extra_ns: int | None = None
     measured_extra_ns: int = 0
     method: str = ""
+    segment_count: int = 0

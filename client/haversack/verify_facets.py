@@ -22,6 +22,12 @@ class Facet(enum.IntEnum):
     RECOMPUTE_COUNTS = 7
     MEMORY = 8
     TIME = 9
+    PARAMETERS = 10
+    OPTIMIZER_STATE = 11
+    SCHEDULE = 12
+    SAMPLER_POSITION = 13
+    EXTRA_STATE = 14
+    NEXT_STEPS = 15
 
     @classmethod
     def named(cls, name: str, *, field: str = "waivers") -> "Facet":
@@ -48,6 +54,7 @@ class FacetValue(enum.IntEnum):
     TRUNCATED = 9
     NOT_CHECKED = 10
     AS_EXPECTED = 11
+    RAISED_ONLY_RESUMED = 12
 
 
 class FacetSeverity(enum.IntEnum):

@@ -21,10 +21,11 @@ def world_of(shard: Sharding | str | None, world_size: int | None) -> VerifyWorl
         refuse("say how the ranks share the model: ddp or fsdp2", "world.sharding")
     if world_size is None:
         refuse("say how many ranks there are: 2 or 4", "world.size")
-    return VerifyWorld(size=checks.plain(world_size), sharding=_sharding(shard))
+    return VerifyWorld(size=checks.plain(world_size), sharding=sharding_of(shard))
 
 
-def _sharding(shard: Sharding | str) -> Sharding:
+def sharding_of(shard: Sharding | str) -> Sharding:
+    """Take how ranks share a model, as "ddp" or "fsdp2"."""
     if isinstance(shard, Sharding):
         return shard
     found = _SHARDINGS.get(spelling.text(shard, "world.sharding").strip().lower())
@@ -44,7 +45,13 @@ def verify_plan(plan: Plan | VerifyPlan | str | PathLike[str] | None) -> VerifyP
         actions=plan.actions,
         predicted_peak_bytes=plan.predicted_peak_bytes,
         predicted_extra_ns=plan.extra_ns,
+        model_fingerprint=plan.model_fingerprint,
     )
+
+
+def weights_path(given: str | PathLike[str]) -> str:
+    """Take the path of weights; empty where the workload makes its own."""
+    return spelling.text(str(given) if isinstance(given, PathLike) else given, "weights")
 
 
 def nanoseconds(seconds: float | None, field: str) -> int | None:

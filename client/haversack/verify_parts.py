@@ -28,6 +28,7 @@ class VerifyPlan:
     actions: tuple[BlockAction, ...] = ()
     predicted_peak_bytes: int | None = None
     predicted_extra_ns: int | None = None
+    model_fingerprint: str = ""
 
     def __post_init__(self) -> None:
         found = checks.optional_integer("plan.predicted_peak_bytes", self.predicted_peak_bytes)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from haversack.verify_applied import VerifyApplied
 from haversack.verify_facets import Facet, FacetResult, VerifyWaiver
+from haversack.verify_resume import VerifyResumed
 from haversack.verify_sharded import VerifySharded
 
 
@@ -206,6 +207,7 @@ class VerifyReport:
     state_changes: tuple[StateChange, ...] = ()
     sharded: VerifySharded | None = None
     applied: VerifyApplied | None = None
+    resumed: VerifyResumed | None = None
 
     def facet(self, facet: Facet) -> FacetResult:
         """Look up what was found for one facet; KeyError if the job failed before it."""

@@ -5,6 +5,7 @@ What each field means is said once, in ``verify.proto``.
 
 from dataclasses import dataclass
 
+from haversack.basis import Basis
 from haversack.parallelism import Sharding
 from haversack.verify_facets import FacetResult
 
@@ -29,6 +30,8 @@ class VerifyRank:
     plain_peak_bytes: int = 0
     checkpointed_peak_bytes: int = 0
     collectives: tuple[CollectiveCount, ...] = ()
+    predicted_plain_peak_bytes: int | None = None
+    predicted_checkpointed_peak_bytes: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,3 +44,5 @@ class VerifySharded:
     units: tuple[str, ...] = ()
     ranks: tuple[VerifyRank, ...] = ()
     against_unsharded: tuple[FacetResult, ...] = ()
+    prediction_basis: Basis = Basis.UNSPECIFIED
+    prediction_method: str = ""

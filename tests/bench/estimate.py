@@ -3,8 +3,9 @@
     python -m tests.bench.estimate [--json] [--only SECTION ...] [--write PAGE]
     python -m tests.bench.estimate --fit
 
-``--fit`` writes the ends of intervals and the measured rows that ship with the package, and prints
-nothing else: the run that judges them is another. Misses are printed like everything else.
+``--fit`` writes the settings that were measured, the ends of intervals and the measured rows that
+ship with the package, and prints nothing else: the run that judges them is another. Misses are
+printed like everything else.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from tests.bench import (
     estimate_optimizers,
     estimate_published,
     estimate_users,
+    estimate_validated,
     machine,
 )
 from tests.bench.report import as_markdown, figures, options, told
@@ -62,6 +64,7 @@ def main() -> None:
     parser.add_argument("--fit", action="store_true", help="write package data; print nothing")
     asked = parser.parse_args()
     if asked.fit:
+        estimate_validated.write()  # before anything is fitted
         estimate_bounds.write()
         return
     described = machine.describe()

@@ -74,7 +74,11 @@ def scores() -> dict[tuple[str, str], list[Score]]:
         expected, reach = _without_margin(answered, run)
         size = measured_bytes(answered)
         row = Score(
-            answered.case, 1 - size / expected, size / expected - 1, reach, _ranks(answered, run)
+            answered.case,
+            1 - size / expected,
+            size / expected - 1,
+            reach,
+            real_ranks(answered, run),
         )
         found.setdefault((run.profile.name, run.kind), []).append(row)
     return found
@@ -85,7 +89,7 @@ def described(request: EstimateRequest) -> ModelRun:
     return model_run(settle(request).run)
 
 
-def _ranks(answered: Answered, run: ModelRun) -> int:
+def real_ranks(answered: Answered, run: ModelRun) -> int:
     """Give the ranks that the run really had: all that this project measured had one."""
     if "config" in answered.row:
         return 1
@@ -217,8 +221,8 @@ def _percent(found: Sequence[bool]) -> float:
 
 def write() -> None:
     """Write the ends and the measured rows that ship with the package."""
-    _dump("spreads.json", "spreads", spreads())
-    _dump("rows.json", "rows", evidence())
+    dump("spreads.json", "spreads", spreads())
+    dump("rows.json", "rows", evidence())
 
 
 def spreads() -> list[dict[str, Any]]:
@@ -282,6 +286,7 @@ def _described(row: Mapping[str, Any]) -> tuple[str, str]:
 _OWN = "measured by this project: NVIDIA H200, torch 2.11.0, transformers 5.17.0, 2026-11-29"
 
 
-def _dump(name: str, key: str, rows: Sequence[dict[str, Any]]) -> None:
+def dump(name: str, key: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write one file of package data, a row in each line."""
     lines = ",\n".join(f"  {json.dumps(row)}" for row in rows)
     (WRITTEN / name).write_text(f'{{\n "{key}": [\n{lines}\n ]\n}}\n', encoding="utf-8")

@@ -4,6 +4,7 @@ Server side: without the network. The bare call is the health check, which does 
 asks for another sequence length, so that no answer is a repetition; code is warm.
 """
 
+import gc
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -29,6 +30,8 @@ SECTION = "latency"
 
 def latency() -> Iterator[Row]:
     """One rank, and all ranks of a PP x TP x EP job, in bare calls."""
+    gc.collect()
+    gc.freeze()  # as ``haversack serve`` does when it is ready
     with served() as running, grpc.insecure_channel(running.target) as channel:
         health: Any = health_pb2_grpc.HealthStub(channel)
         check = health_pb2.HealthCheckRequest()

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from haversack.finetuning import StoredWeights
+from haversack.finetuning import Quantizer, StoredWeights
 from haversack.parallelism import Parallelism, Sharding
 from haversack.run import Attention, Loss, Recompute
 
@@ -132,12 +132,21 @@ class Recipe:
     compiled: bool = True
     parallelism: Parallelism = Parallelism()
     of_loading: bool = False
+    quantized_by: Quantizer = Quantizer.UNSPECIFIED
 
 
 _LAYERS = EVERYWHERE[:-1]
 # llama2/7B_lora_single_device.yaml of April 2024: 64 microbatches, the whole loss in fp32.
 _LLAMA_2: dict[str, Any] = {"seq": 512, "accumulation": 64, "compiled": False, "loss": Loss.FP32}
 _QUANTIZED: dict[str, Any] = {"rank": 8, "targets": _LAYERS, "stored": StoredWeights.NF4_DOUBLE}
+_IN_APRIL: dict[str, Any] = {"quantized_by": Quantizer.TORCHTUNE_2024_04}
+# llama3_1/8B_qlora_single_device.yaml of August 2024: 16 microbatches, no compilation.
+_IN_AUGUST: dict[str, Any] = {
+    "quantized_by": Quantizer.TORCHTUNE_2024_08,
+    "seq": 512,
+    "accumulation": 16,
+    "compiled": False,
+}
 
 # README, September 2024: batch 2, packed to 2,048, compiled; activations are checkpointed on the
 # smaller cards. The pages on LoRA and QLoRA: llama2/7B_{lora,qlora}_single_device.yaml.
@@ -156,9 +165,13 @@ TORCHTUNE = {
     "tune-l2-7b-lora-all-r64": Recipe(rank=64, targets=EVERYWHERE, **_LLAMA_2),
     "tune-l2-7b-lora-init": Recipe(rank=8, of_loading=True, **_LLAMA_2),
     "tune-l2-7b-lora-train": Recipe(rank=8, **_LLAMA_2),
-    "tune-l2-7b-qlora-init": Recipe(of_loading=True, **_QUANTIZED, **_LLAMA_2),
-    # Reserved bytes never fall: 9.29 GB are the 9.13 of its loading, and a little.
-    "tune-l2-7b-qlora-train": Recipe(of_loading=True, **_QUANTIZED, **_LLAMA_2),
+    "tune-l2-7b-qlora-init": Recipe(of_loading=True, **_QUANTIZED, **_IN_APRIL, **_LLAMA_2),
+    # Reserved bytes never fall, and torchtune's statistics start anew from what is reserved
+    # (utils/memory.py, memory_stats_log: max_memory_reserved, reset_peak_memory_stats): 9.29 GB are
+    # the 9.13 of its loading, and a little.
+    "tune-l2-7b-qlora-train": Recipe(of_loading=True, **_QUANTIZED, **_IN_APRIL, **_LLAMA_2),
+    "tune-3.1-8b-qlora-init": Recipe(of_loading=True, **_QUANTIZED, **_IN_AUGUST),
+    "tune-3.1-8b-qlora-init-reserved": Recipe(of_loading=True, **_QUANTIZED, **_IN_AUGUST),
 }
 # Steps of an ablation: two rows that differ in one setting.
 STEPS = [

@@ -575,6 +575,30 @@ STORED_WEIGHTS_INT8: StoredWeights.ValueType  # 4
 """In 8 bits, with a constant of 32 bits for each row."""
 Global___StoredWeights: _TypeAlias = StoredWeights  # noqa: Y015
 
+class _Quantizer:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _QuantizerEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Quantizer.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    QUANTIZER_UNSPECIFIED: _Quantizer.ValueType  # 0
+    """Not said: only the quantized weights are counted, and not what making them takes."""
+    QUANTIZER_TORCHTUNE_2024_04: _Quantizer.ValueType  # 1
+    """torchtune of April 2024 with torchao before chunks (pull request 196 of pytorch/ao): a weight at once, 68 bytes for each of its elements."""
+    QUANTIZER_TORCHTUNE_2024_08: _Quantizer.ValueType  # 2
+    """torchtune of August 2024 with a torchao of then: a weight in chunks of 1,048,576 elements."""
+
+class Quantizer(_Quantizer, metaclass=_QuantizerEnumTypeWrapper):
+    """What quantizes frozen weights while a model is made and loaded, by its date."""
+
+QUANTIZER_UNSPECIFIED: Quantizer.ValueType  # 0
+"""Not said: only the quantized weights are counted, and not what making them takes."""
+QUANTIZER_TORCHTUNE_2024_04: Quantizer.ValueType  # 1
+"""torchtune of April 2024 with torchao before chunks (pull request 196 of pytorch/ao): a weight at once, 68 bytes for each of its elements."""
+QUANTIZER_TORCHTUNE_2024_08: Quantizer.ValueType  # 2
+"""torchtune of August 2024 with a torchao of then: a weight in chunks of 1,048,576 elements."""
+Global___Quantizer: _TypeAlias = Quantizer  # noqa: Y015
+
 class _Sharding:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -840,6 +864,7 @@ class Finetuning(_message.Message):
     TRAINED_PARTS_FIELD_NUMBER: _builtins.int
     FROZEN_WEIGHTS_FIELD_NUMBER: _builtins.int
     HEAD_QUANTIZED_FIELD_NUMBER: _builtins.int
+    QUANTIZED_BY_FIELD_NUMBER: _builtins.int
     rank: _builtins.int
     """Rank of the low-rank adapters; no adapters are added if not given."""
     adapter_dropout: _builtins.float
@@ -850,6 +875,8 @@ class Finetuning(_message.Message):
     """How the frozen weights of layers are stored."""
     head_quantized: _builtins.bool
     """Whether the head's frozen weight is stored as the layers' are; false if not given."""
+    quantized_by: Global___Quantizer.ValueType
+    """What quantizes the frozen weights while the model is loaded; what that takes is not counted if not given. Needs NF4_DOUBLE."""
     @_builtins.property
     def targets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Products that have an adapter: query, key, value, output, gate, up, down, head; query and value if empty."""
@@ -868,10 +895,11 @@ class Finetuning(_message.Message):
         trained_parts: _abc.Iterable[_builtins.str] | None = ...,
         frozen_weights: Global___StoredWeights.ValueType = ...,
         head_quantized: _builtins.bool | None = ...,
+        quantized_by: Global___Quantizer.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_adapter_dropout", b"_adapter_dropout", "_adapter_in_fp32", b"_adapter_in_fp32", "_head_quantized", b"_head_quantized", "_rank", b"_rank", "adapter_dropout", b"adapter_dropout", "adapter_in_fp32", b"adapter_in_fp32", "head_quantized", b"head_quantized", "rank", b"rank"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_adapter_dropout", b"_adapter_dropout", "_adapter_in_fp32", b"_adapter_in_fp32", "_head_quantized", b"_head_quantized", "_rank", b"_rank", "adapter_dropout", b"adapter_dropout", "adapter_in_fp32", b"adapter_in_fp32", "frozen_weights", b"frozen_weights", "head_quantized", b"head_quantized", "rank", b"rank", "targets", b"targets", "trained_parts", b"trained_parts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_adapter_dropout", b"_adapter_dropout", "_adapter_in_fp32", b"_adapter_in_fp32", "_head_quantized", b"_head_quantized", "_rank", b"_rank", "adapter_dropout", b"adapter_dropout", "adapter_in_fp32", b"adapter_in_fp32", "frozen_weights", b"frozen_weights", "head_quantized", b"head_quantized", "quantized_by", b"quantized_by", "rank", b"rank", "targets", b"targets", "trained_parts", b"trained_parts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__adapter_dropout: _TypeAlias = _typing.Literal["adapter_dropout"]  # noqa: Y015
     _WhichOneofArgType__adapter_dropout: _TypeAlias = _typing.Literal["_adapter_dropout", b"_adapter_dropout"]  # noqa: Y015
@@ -902,14 +930,19 @@ class BlockAction(_message.Message):
     OPTION_FIELD_NUMBER: _builtins.int
     FINGERPRINT_FIELD_NUMBER: _builtins.int
     SEGMENT_FIELD_NUMBER: _builtins.int
+    INNER_SEGMENTS_FIELD_NUMBER: _builtins.int
     block: _builtins.str
     """Name of the block, as the answer's timeline spells it, such as "layers.7"."""
     option: _builtins.str
-    """Name of the option of its table: "save", "recompute"; or a selective policy, as in "selective aten.mm.default:0,2", which saves results 0 and 2 of that operation in the block and recomputes the rest."""
+    """Name of the option of its table: "save", "recompute"; or a selective policy, as in "selective aten.mm.default:0,2 without aten.add.Tensor:0", which saves results 0 and 2 of that operation in the block, does not run again what it is without, and recomputes the rest."""
     fingerprint: _builtins.str
     """Digest of the names, shapes and types of the block's parameters and buffers, by which a client knows the model again; empty where it is not known."""
     segment: _builtins.int
     """Number of the segment that the block is in, from 1; 0 for none. Blocks of a segment follow one another, are recomputed, and run under one checkpoint, which keeps the input of the first only."""
+    @_builtins.property
+    def inner_segments(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Numbers of the segments within that segment that the block is in, the outermost first, each counted from 1 within the one around it; empty by default: the block is saved when the segment runs again. A segment within runs again once more when the backward comes to it; its last block is saved then, and is not in one within it."""
+
     def __init__(
         self,
         *,
@@ -917,10 +950,11 @@ class BlockAction(_message.Message):
         option: _builtins.str = ...,
         fingerprint: _builtins.str = ...,
         segment: _builtins.int = ...,
+        inner_segments: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["block", b"block", "fingerprint", b"fingerprint", "option", b"option", "segment", b"segment"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block", b"block", "fingerprint", b"fingerprint", "inner_segments", b"inner_segments", "option", b"option", "segment", b"segment"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

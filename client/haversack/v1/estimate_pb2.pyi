@@ -406,24 +406,30 @@ class Phase(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     PEAK_BYTES_FIELD_NUMBER: _builtins.int
     PEAK_MOMENT_FIELD_NUMBER: _builtins.int
+    RESERVED_BYTES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name, such as "step 2 backward"."""
     peak_bytes: _builtins.int
     """Highest allocated bytes within it."""
     peak_moment: _builtins.str
     """Name of that moment."""
+    reserved_bytes: _builtins.int
+    """Bytes that the allocator holds from then on, by a replay of its requests; known of the quantizing of weights only."""
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         peak_bytes: _builtins.int = ...,
         peak_moment: _builtins.str = ...,
+        reserved_bytes: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_reserved_bytes", b"_reserved_bytes", "reserved_bytes", b"reserved_bytes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "peak_bytes", b"peak_bytes", "peak_moment", b"peak_moment"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reserved_bytes", b"_reserved_bytes", "name", b"name", "peak_bytes", b"peak_bytes", "peak_moment", b"peak_moment", "reserved_bytes", b"reserved_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__reserved_bytes: _TypeAlias = _typing.Literal["reserved_bytes"]  # noqa: Y015
+    _WhichOneofArgType__reserved_bytes: _TypeAlias = _typing.Literal["_reserved_bytes", b"_reserved_bytes"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__reserved_bytes) -> _WhichOneofReturnType__reserved_bytes | None: ...
 
 Global___Phase: _TypeAlias = Phase  # noqa: Y015
 
@@ -674,6 +680,7 @@ class EstimateResponse(_message.Message):
     EVIDENCE_FIELD_NUMBER: _builtins.int
     TRACE_FIELD_NUMBER: _builtins.int
     HOST_FIELD_NUMBER: _builtins.int
+    NOT_VALIDATED_FIELD_NUMBER: _builtins.int
     verdict: Global___EstimateVerdict.ValueType
     """Whether it fits; UNSPECIFIED where neither a device's memory nor a budget was given."""
     reason_code: Global___ReasonCode.ValueType
@@ -784,6 +791,12 @@ class EstimateResponse(_message.Message):
     def host(self) -> Global___HostMemory:
         """What lies on the host; absent where nothing does."""
 
+    @_builtins.property
+    def not_validated(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Settings that no measured run under the kernel profile has; the ends of the peak are then no
+        nearer than the profile's own margin. Empty where measured runs cover all of them.
+        """
+
     def __init__(
         self,
         *,
@@ -821,10 +834,11 @@ class EstimateResponse(_message.Message):
         evidence: _abc.Iterable[Global___Evidence] | None = ...,
         trace: _trace_pb2.Trace | None = ...,
         host: Global___HostMemory | None = ...,
+        not_validated: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_microbatch", b"_max_microbatch", "_max_seq", b"_max_seq", "_min_gpus", b"_min_gpus", "_recompute_ns", b"_recompute_ns", "calibration", b"calibration", "host", b"host", "max_microbatch", b"max_microbatch", "max_seq", b"max_seq", "min_gpus", b"min_gpus", "oom", b"oom", "peak", b"peak", "recompute_ns", b"recompute_ns", "trace", b"trace"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_microbatch", b"_max_microbatch", "_max_seq", b"_max_seq", "_min_gpus", b"_min_gpus", "_recompute_ns", b"_recompute_ns", "advice", b"advice", "assumptions", b"assumptions", "basis", b"basis", "calibration", b"calibration", "collectives", b"collectives", "evidence", b"evidence", "fitting_changes", b"fitting_changes", "host", b"host", "ignored_inputs", b"ignored_inputs", "max_microbatch", b"max_microbatch", "max_seq", b"max_seq", "min_gpus", b"min_gpus", "model_version", b"model_version", "not_modelled", b"not_modelled", "oom", b"oom", "peak", b"peak", "peak_moment", b"peak_moment", "peak_phase", b"peak_phase", "peak_rank", b"peak_rank", "phases", b"phases", "ranks", b"ranks", "reason", b"reason", "reason_code", b"reason_code", "recompute_ns", b"recompute_ns", "request_digest", b"request_digest", "residuals", b"residuals", "searches", b"searches", "settings", b"settings", "steady_bytes", b"steady_bytes", "terms", b"terms", "timeline", b"timeline", "trace", b"trace", "verdict", b"verdict", "what_ifs", b"what_ifs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_microbatch", b"_max_microbatch", "_max_seq", b"_max_seq", "_min_gpus", b"_min_gpus", "_recompute_ns", b"_recompute_ns", "advice", b"advice", "assumptions", b"assumptions", "basis", b"basis", "calibration", b"calibration", "collectives", b"collectives", "evidence", b"evidence", "fitting_changes", b"fitting_changes", "host", b"host", "ignored_inputs", b"ignored_inputs", "max_microbatch", b"max_microbatch", "max_seq", b"max_seq", "min_gpus", b"min_gpus", "model_version", b"model_version", "not_modelled", b"not_modelled", "not_validated", b"not_validated", "oom", b"oom", "peak", b"peak", "peak_moment", b"peak_moment", "peak_phase", b"peak_phase", "peak_rank", b"peak_rank", "phases", b"phases", "ranks", b"ranks", "reason", b"reason", "reason_code", b"reason_code", "recompute_ns", b"recompute_ns", "request_digest", b"request_digest", "residuals", b"residuals", "searches", b"searches", "settings", b"settings", "steady_bytes", b"steady_bytes", "terms", b"terms", "timeline", b"timeline", "trace", b"trace", "verdict", b"verdict", "what_ifs", b"what_ifs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_microbatch: _TypeAlias = _typing.Literal["max_microbatch"]  # noqa: Y015
     _WhichOneofArgType__max_microbatch: _TypeAlias = _typing.Literal["_max_microbatch", b"_max_microbatch"]  # noqa: Y015

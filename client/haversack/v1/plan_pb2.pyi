@@ -112,6 +112,7 @@ class PlanRequest(_message.Message):
     WHAT_IFS_FIELD_NUMBER: _builtins.int
     RANK_FIELD_NUMBER: _builtins.int
     GRAPH_NS_FIELD_NUMBER: _builtins.int
+    BLOCKS_FIELD_NUMBER: _builtins.int
     parameter_count: _builtins.int
     """Not answered for a plan, as state_bytes."""
     kernel_profile: _builtins.str
@@ -182,6 +183,10 @@ class PlanRequest(_message.Message):
     def what_ifs(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlanWhatIf]:
         """Variations to plan in the same call."""
 
+    @_builtins.property
+    def blocks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of the modules of the workload that are its blocks; those of its ModuleLists, or of its Sequentials, if none are named. With a workload only."""
+
     def __init__(
         self,
         *,
@@ -206,10 +211,11 @@ class PlanRequest(_message.Message):
         what_ifs: _abc.Iterable[Global___PlanWhatIf] | None = ...,
         rank: _builtins.int | None = ...,
         graph_ns: _builtins.int | None = ...,
+        blocks: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_frontier_points", b"_frontier_points", "_graph_ns", b"_graph_ns", "_parameter_count", b"_parameter_count", "_rank", b"_rank", "_state_limit", b"_state_limit", "budget", b"budget", "candidates", b"candidates", "constraints", b"constraints", "device", b"device", "frontier_points", b"frontier_points", "graph_ns", b"graph_ns", "parallelism", b"parallelism", "parameter_count", b"parameter_count", "profile", b"profile", "rank", b"rank", "recompute_candidates", b"recompute_candidates", "state_bytes", b"state_bytes", "state_limit", b"state_limit", "training", b"training", "workload", b"workload"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_frontier_points", b"_frontier_points", "_graph_ns", b"_graph_ns", "_parameter_count", b"_parameter_count", "_rank", b"_rank", "_state_limit", b"_state_limit", "budget", b"budget", "candidates", b"candidates", "constraints", b"constraints", "device", b"device", "documents", b"documents", "fit_expected", b"fit_expected", "frontier_points", b"frontier_points", "graph_ns", b"graph_ns", "kernel_profile", b"kernel_profile", "measurements", b"measurements", "parallelism", b"parallelism", "parameter_count", b"parameter_count", "profile", b"profile", "rank", b"rank", "recompute_candidates", b"recompute_candidates", "state_bytes", b"state_bytes", "state_limit", b"state_limit", "training", b"training", "units", b"units", "what_ifs", b"what_ifs", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_frontier_points", b"_frontier_points", "_graph_ns", b"_graph_ns", "_parameter_count", b"_parameter_count", "_rank", b"_rank", "_state_limit", b"_state_limit", "blocks", b"blocks", "budget", b"budget", "candidates", b"candidates", "constraints", b"constraints", "device", b"device", "documents", b"documents", "fit_expected", b"fit_expected", "frontier_points", b"frontier_points", "graph_ns", b"graph_ns", "kernel_profile", b"kernel_profile", "measurements", b"measurements", "parallelism", b"parallelism", "parameter_count", b"parameter_count", "profile", b"profile", "rank", b"rank", "recompute_candidates", b"recompute_candidates", "state_bytes", b"state_bytes", "state_limit", b"state_limit", "training", b"training", "units", b"units", "what_ifs", b"what_ifs", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__frontier_points: _TypeAlias = _typing.Literal["frontier_points"]  # noqa: Y015
     _WhichOneofArgType__frontier_points: _TypeAlias = _typing.Literal["_frontier_points", b"_frontier_points"]  # noqa: Y015
@@ -247,7 +253,7 @@ class PlanConstraints(_message.Message):
     equal_treatment: _builtins.bool
     """Treat equal blocks alike, and all ranks; the answer says what that costs."""
     without_segments: _builtins.bool
-    """Leave segments of several blocks out, as sharded models and Verify need."""
+    """Leave segments of several blocks out, as sharded models need."""
     @_builtins.property
     def must_save(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of blocks that must save."""
@@ -875,6 +881,7 @@ class PlanResponse(_message.Message):
     READING_FIELD_NUMBER: _builtins.int
     RANKS_FIELD_NUMBER: _builtins.int
     EQUAL_TREATMENT_NS_FIELD_NUMBER: _builtins.int
+    MODEL_FINGERPRINT_FIELD_NUMBER: _builtins.int
     status: Global___PlanStatus.ValueType
     """How good the plan is."""
     total_gain: _builtins.int
@@ -907,6 +914,8 @@ class PlanResponse(_message.Message):
     """The answer in a sentence."""
     equal_treatment_ns: _builtins.int
     """Time that treating equal blocks and ranks alike adds to the best plan; absent where it was not asked for."""
+    model_fingerprint: _builtins.str
+    """Digest of the whole model that was profiled, by which a client refuses another one that has equal blocks; empty for a described model."""
     @_builtins.property
     def saved(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Candidates that are saved, as indices from 0 in rising order."""
@@ -1021,10 +1030,11 @@ class PlanResponse(_message.Message):
         reading: Global___FrontierReading | None = ...,
         ranks: _abc.Iterable[Global___RankPlan] | None = ...,
         equal_treatment_ns: _builtins.int | None = ...,
+        model_fingerprint: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_equal_treatment_ns", b"_equal_treatment_ns", "_extra_share", b"_extra_share", "_predicted_peak_bytes", b"_predicted_peak_bytes", "budget", b"budget", "certificate", b"certificate", "equal_treatment_ns", b"equal_treatment_ns", "extra_share", b"extra_share", "floor_at", b"floor_at", "peak_at", b"peak_at", "predicted_peak_bytes", b"predicted_peak_bytes", "profile", b"profile", "reading", b"reading", "solved_by", b"solved_by"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_equal_treatment_ns", b"_equal_treatment_ns", "_extra_share", b"_extra_share", "_predicted_peak_bytes", b"_predicted_peak_bytes", "actions", b"actions", "assumptions", b"assumptions", "baselines", b"baselines", "basis", b"basis", "budget", b"budget", "certificate", b"certificate", "equal_treatment_ns", b"equal_treatment_ns", "extra_ns", b"extra_ns", "extra_share", b"extra_share", "floor_at", b"floor_at", "floor_bytes", b"floor_bytes", "frontier", b"frontier", "gap", b"gap", "ignored_inputs", b"ignored_inputs", "lower_bound", b"lower_bound", "model_version", b"model_version", "moments", b"moments", "not_modelled", b"not_modelled", "peak_at", b"peak_at", "predicted_peak_bytes", b"predicted_peak_bytes", "profile", b"profile", "ranks", b"ranks", "reading", b"reading", "reason", b"reason", "relief", b"relief", "request_digest", b"request_digest", "rung", b"rung", "saved", b"saved", "settings", b"settings", "solved_by", b"solved_by", "solver", b"solver", "status", b"status", "total_gain", b"total_gain", "total_size_bytes", b"total_size_bytes", "what_ifs", b"what_ifs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_equal_treatment_ns", b"_equal_treatment_ns", "_extra_share", b"_extra_share", "_predicted_peak_bytes", b"_predicted_peak_bytes", "actions", b"actions", "assumptions", b"assumptions", "baselines", b"baselines", "basis", b"basis", "budget", b"budget", "certificate", b"certificate", "equal_treatment_ns", b"equal_treatment_ns", "extra_ns", b"extra_ns", "extra_share", b"extra_share", "floor_at", b"floor_at", "floor_bytes", b"floor_bytes", "frontier", b"frontier", "gap", b"gap", "ignored_inputs", b"ignored_inputs", "lower_bound", b"lower_bound", "model_fingerprint", b"model_fingerprint", "model_version", b"model_version", "moments", b"moments", "not_modelled", b"not_modelled", "peak_at", b"peak_at", "predicted_peak_bytes", b"predicted_peak_bytes", "profile", b"profile", "ranks", b"ranks", "reading", b"reading", "reason", b"reason", "relief", b"relief", "request_digest", b"request_digest", "rung", b"rung", "saved", b"saved", "settings", b"settings", "solved_by", b"solved_by", "solver", b"solver", "status", b"status", "total_gain", b"total_gain", "total_size_bytes", b"total_size_bytes", "what_ifs", b"what_ifs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__equal_treatment_ns: _TypeAlias = _typing.Literal["equal_treatment_ns"]  # noqa: Y015
     _WhichOneofArgType__equal_treatment_ns: _TypeAlias = _typing.Literal["_equal_treatment_ns", b"_equal_treatment_ns"]  # noqa: Y015

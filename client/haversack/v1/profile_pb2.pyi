@@ -42,6 +42,10 @@ class Profile(_message.Message):
     OPTIMIZER_STATE_BYTES_FIELD_NUMBER: _builtins.int
     OPTIMIZER_STEP_BYTES_FIELD_NUMBER: _builtins.int
     STANDING_BYTES_FIELD_NUMBER: _builtins.int
+    REGION_BYTES_FIELD_NUMBER: _builtins.int
+    MODEL_FINGERPRINT_FIELD_NUMBER: _builtins.int
+    MODEL_FORWARD_PEAK_BYTES_FIELD_NUMBER: _builtins.int
+    MODEL_BACKWARD_PEAK_BYTES_FIELD_NUMBER: _builtins.int
     format_version: _builtins.int
     """Version of this format; 1."""
     fingerprint: _builtins.str
@@ -62,6 +66,14 @@ class Profile(_message.Message):
     """Highest bytes that the step of that optimizer adds while it runs, beside parameters, gradients and state."""
     standing_bytes: _builtins.int
     """Bytes of buffers and of the step's arguments, which stand through the whole step."""
+    region_bytes: _builtins.int
+    """Bytes that a checkpoint keeps beside tensors for each block that it runs again: the state of the CPU's random generator, where the CPU's memory is planned. Tables have it in their figures; a segment keeps one for each of its blocks. 0 by default."""
+    model_fingerprint: _builtins.str
+    """Digest of the names, shapes and types of all parameters and buffers of the model; empty where it is not known."""
+    model_forward_peak_bytes: _builtins.int
+    """Highest bytes of the last block's forward until the model returns, what its caller computes of its output left out; absent where it is not known, then the table's figure holds."""
+    model_backward_peak_bytes: _builtins.int
+    """Highest bytes of the last block's backward once the gradient of the model's output is there; absent where it is not known, then the table's figure holds."""
     @_builtins.property
     def blocks(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProfileBlock]:
         """The blocks, in the order of the forward."""
@@ -72,7 +84,7 @@ class Profile(_message.Message):
 
     @_builtins.property
     def skips(self) -> _containers.RepeatedCompositeFieldContainer[Global___SkipTensor]:
-        """Tensors that skip over blocks."""
+        """Tensors that skip over blocks, to be read only: tables have them in the figures of those that make them, and no plan looks here. haversack.torch.profile leaves it empty."""
 
     @_builtins.property
     def not_profiled(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -95,13 +107,26 @@ class Profile(_message.Message):
         optimizer_state_bytes: _builtins.int | None = ...,
         optimizer_step_bytes: _builtins.int = ...,
         standing_bytes: _builtins.int = ...,
+        region_bytes: _builtins.int = ...,
+        model_fingerprint: _builtins.str = ...,
+        model_forward_peak_bytes: _builtins.int | None = ...,
+        model_backward_peak_bytes: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_optimizer_state_bytes", b"_optimizer_state_bytes", "optimizer_state_bytes", b"optimizer_state_bytes"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_model_backward_peak_bytes", b"_model_backward_peak_bytes", "_model_forward_peak_bytes", b"_model_forward_peak_bytes", "_optimizer_state_bytes", b"_optimizer_state_bytes", "model_backward_peak_bytes", b"model_backward_peak_bytes", "model_forward_peak_bytes", b"model_forward_peak_bytes", "optimizer_state_bytes", b"optimizer_state_bytes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_optimizer_state_bytes", b"_optimizer_state_bytes", "basis", b"basis", "blocks", b"blocks", "device", b"device", "fingerprint", b"fingerprint", "format_version", b"format_version", "held_by_caller_bytes", b"held_by_caller_bytes", "not_profiled", b"not_profiled", "optimizer_state_bytes", b"optimizer_state_bytes", "optimizer_step_bytes", b"optimizer_step_bytes", "skips", b"skips", "standing_bytes", b"standing_bytes", "tables", b"tables", "torch_version", b"torch_version", "workspace_bytes", b"workspace_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_model_backward_peak_bytes", b"_model_backward_peak_bytes", "_model_forward_peak_bytes", b"_model_forward_peak_bytes", "_optimizer_state_bytes", b"_optimizer_state_bytes", "basis", b"basis", "blocks", b"blocks", "device", b"device", "fingerprint", b"fingerprint", "format_version", b"format_version", "held_by_caller_bytes", b"held_by_caller_bytes", "model_backward_peak_bytes", b"model_backward_peak_bytes", "model_fingerprint", b"model_fingerprint", "model_forward_peak_bytes", b"model_forward_peak_bytes", "not_profiled", b"not_profiled", "optimizer_state_bytes", b"optimizer_state_bytes", "optimizer_step_bytes", b"optimizer_step_bytes", "region_bytes", b"region_bytes", "skips", b"skips", "standing_bytes", b"standing_bytes", "tables", b"tables", "torch_version", b"torch_version", "workspace_bytes", b"workspace_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__model_backward_peak_bytes: _TypeAlias = _typing.Literal["model_backward_peak_bytes"]  # noqa: Y015
+    _WhichOneofArgType__model_backward_peak_bytes: _TypeAlias = _typing.Literal["_model_backward_peak_bytes", b"_model_backward_peak_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__model_forward_peak_bytes: _TypeAlias = _typing.Literal["model_forward_peak_bytes"]  # noqa: Y015
+    _WhichOneofArgType__model_forward_peak_bytes: _TypeAlias = _typing.Literal["_model_forward_peak_bytes", b"_model_forward_peak_bytes"]  # noqa: Y015
     _WhichOneofReturnType__optimizer_state_bytes: _TypeAlias = _typing.Literal["optimizer_state_bytes"]  # noqa: Y015
     _WhichOneofArgType__optimizer_state_bytes: _TypeAlias = _typing.Literal["_optimizer_state_bytes", b"_optimizer_state_bytes"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__model_backward_peak_bytes) -> _WhichOneofReturnType__model_backward_peak_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__model_forward_peak_bytes) -> _WhichOneofReturnType__model_forward_peak_bytes | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__optimizer_state_bytes) -> _WhichOneofReturnType__optimizer_state_bytes | None: ...
 
 Global___Profile: _TypeAlias = Profile  # noqa: Y015
@@ -125,6 +150,10 @@ class ProfileBlock(_message.Message):
     SEGMENT_BYTES_FIELD_NUMBER: _builtins.int
     SEGMENT_PEAK_BYTES_FIELD_NUMBER: _builtins.int
     FORWARD_NS_FIELD_NUMBER: _builtins.int
+    PARAMETERS_FIELD_NUMBER: _builtins.int
+    ARRIVING_BYTES_FIELD_NUMBER: _builtins.int
+    LEAVING_BYTES_FIELD_NUMBER: _builtins.int
+    WAITING_BYTES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the module; in parentheses for what runs before, between and after modules."""
     table: _builtins.int
@@ -149,9 +178,19 @@ class ProfileBlock(_message.Message):
     """Highest bytes while its forward runs in a segment, the output of the block before included; absent as segment_bytes."""
     forward_ns: _builtins.int
     """Time of its whole forward, which a segment runs again; absent as segment_bytes."""
+    arriving_bytes: _builtins.int
+    """Highest bytes that are there for it when its forward begins and that no earlier block retains; 0 by default."""
+    leaving_bytes: _builtins.int
+    """Bytes that its backward leaves to the blocks before, gradients of what it was given; gradients of parameters not included. 0 by default."""
+    waiting_bytes: _builtins.int
+    """Bytes that are there when it begins to run again in its backward: what it retains, and gradients that wait. Absent where it was not run again: then they are bounded by its table."""
     @_builtins.property
     def mutated_buffers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of buffers that its forward changes; recomputing it would change them twice."""
+
+    @_builtins.property
+    def parameters(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProfileParameter]:
+        """Its parameters, as ranks divide them; empty where another block has one of them too, so that it cannot be sharded by itself."""
 
     def __init__(
         self,
@@ -169,10 +208,14 @@ class ProfileBlock(_message.Message):
         segment_bytes: _builtins.int | None = ...,
         segment_peak_bytes: _builtins.int | None = ...,
         forward_ns: _builtins.int | None = ...,
+        parameters: _abc.Iterable[Global___ProfileParameter] | None = ...,
+        arriving_bytes: _builtins.int = ...,
+        leaving_bytes: _builtins.int = ...,
+        waiting_bytes: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_forward_ns", b"_forward_ns", "_segment_bytes", b"_segment_bytes", "_segment_peak_bytes", b"_segment_peak_bytes", "forward_ns", b"forward_ns", "segment_bytes", b"segment_bytes", "segment_peak_bytes", b"segment_peak_bytes"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_forward_ns", b"_forward_ns", "_segment_bytes", b"_segment_bytes", "_segment_peak_bytes", b"_segment_peak_bytes", "_waiting_bytes", b"_waiting_bytes", "forward_ns", b"forward_ns", "segment_bytes", b"segment_bytes", "segment_peak_bytes", b"segment_peak_bytes", "waiting_bytes", b"waiting_bytes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_forward_ns", b"_forward_ns", "_segment_bytes", b"_segment_bytes", "_segment_peak_bytes", b"_segment_peak_bytes", "data_dependent", b"data_dependent", "draws_random", b"draws_random", "fingerprint", b"fingerprint", "forward_ns", b"forward_ns", "gradient_bytes", b"gradient_bytes", "has_collectives", b"has_collectives", "mutated_buffers", b"mutated_buffers", "mutates_inputs", b"mutates_inputs", "name", b"name", "parameter_bytes", b"parameter_bytes", "segment_bytes", b"segment_bytes", "segment_peak_bytes", b"segment_peak_bytes", "table", b"table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_forward_ns", b"_forward_ns", "_segment_bytes", b"_segment_bytes", "_segment_peak_bytes", b"_segment_peak_bytes", "_waiting_bytes", b"_waiting_bytes", "arriving_bytes", b"arriving_bytes", "data_dependent", b"data_dependent", "draws_random", b"draws_random", "fingerprint", b"fingerprint", "forward_ns", b"forward_ns", "gradient_bytes", b"gradient_bytes", "has_collectives", b"has_collectives", "leaving_bytes", b"leaving_bytes", "mutated_buffers", b"mutated_buffers", "mutates_inputs", b"mutates_inputs", "name", b"name", "parameter_bytes", b"parameter_bytes", "parameters", b"parameters", "segment_bytes", b"segment_bytes", "segment_peak_bytes", b"segment_peak_bytes", "table", b"table", "waiting_bytes", b"waiting_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__forward_ns: _TypeAlias = _typing.Literal["forward_ns"]  # noqa: Y015
     _WhichOneofArgType__forward_ns: _TypeAlias = _typing.Literal["_forward_ns", b"_forward_ns"]  # noqa: Y015
@@ -180,14 +223,48 @@ class ProfileBlock(_message.Message):
     _WhichOneofArgType__segment_bytes: _TypeAlias = _typing.Literal["_segment_bytes", b"_segment_bytes"]  # noqa: Y015
     _WhichOneofReturnType__segment_peak_bytes: _TypeAlias = _typing.Literal["segment_peak_bytes"]  # noqa: Y015
     _WhichOneofArgType__segment_peak_bytes: _TypeAlias = _typing.Literal["_segment_peak_bytes", b"_segment_peak_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__waiting_bytes: _TypeAlias = _typing.Literal["waiting_bytes"]  # noqa: Y015
+    _WhichOneofArgType__waiting_bytes: _TypeAlias = _typing.Literal["_waiting_bytes", b"_waiting_bytes"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__forward_ns) -> _WhichOneofReturnType__forward_ns | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__segment_bytes) -> _WhichOneofReturnType__segment_bytes | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__segment_peak_bytes) -> _WhichOneofReturnType__segment_peak_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__waiting_bytes) -> _WhichOneofReturnType__waiting_bytes | None: ...
 
 Global___ProfileBlock: _TypeAlias = ProfileBlock  # noqa: Y015
+
+@_typing.final
+class ProfileParameter(_message.Message):
+    """A parameter of a block, as FSDP2 divides it: by its first dimension."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROWS_FIELD_NUMBER: _builtins.int
+    ROW_BYTES_FIELD_NUMBER: _builtins.int
+    FROZEN_FIELD_NUMBER: _builtins.int
+    rows: _builtins.int
+    """Length of its first dimension."""
+    row_bytes: _builtins.int
+    """Bytes of one of them."""
+    frozen: _builtins.bool
+    """Whether it has no gradient."""
+    def __init__(
+        self,
+        *,
+        rows: _builtins.int = ...,
+        row_bytes: _builtins.int = ...,
+        frozen: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["frozen", b"frozen", "row_bytes", b"row_bytes", "rows", b"rows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProfileParameter: _TypeAlias = ProfileParameter  # noqa: Y015
 
 @_typing.final
 class OptionTable(_message.Message):

@@ -5,7 +5,8 @@ Verify: does a run with activation checkpointing (torch.utils.checkpoint) still 
 
 The words: plain is the same model without activation checkpointing; a region is one checkpointed
 call; a replay is the second forward of a region, inside backward; a facet is one compared aspect.
-Integers are bytes and nanoseconds. A training checkpoint on disk is another thing.
+Integers are bytes and nanoseconds. A training checkpoint, files from which a run goes on, is another
+thing: jobs with a resume are about it, and about no activation checkpoint.
 """
 
 from collections import abc as _abc
@@ -57,6 +58,32 @@ VERIFY_SCHEDULE_BACKWARD_IN_THREAD: VerifySchedule.ValueType  # 4
 """Backward in a helper thread, on the CPU only: what a GPU's autograd threads do."""
 Global___VerifySchedule: _TypeAlias = VerifySchedule  # noqa: Y015
 
+class _TrainingCheckpoint:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _TrainingCheckpointEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TrainingCheckpoint.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    TRAINING_CHECKPOINT_UNSPECIFIED: _TrainingCheckpoint.ValueType  # 0
+    """The same as SHARDED."""
+    TRAINING_CHECKPOINT_SHARDED: _TrainingCheckpoint.ValueType  # 1
+    """Every rank writes the shards of parameters and optimizer state that it holds."""
+    TRAINING_CHECKPOINT_FULL: _TrainingCheckpoint.ValueType  # 2
+    """Rank 0 gathers and writes whole tensors, and gives every rank its part when they are read."""
+
+class TrainingCheckpoint(_TrainingCheckpoint, metaclass=_TrainingCheckpointEnumTypeWrapper):
+    """Form of a training checkpoint: the files that a run goes on from, written by
+    torch.distributed.checkpoint.
+    """
+
+TRAINING_CHECKPOINT_UNSPECIFIED: TrainingCheckpoint.ValueType  # 0
+"""The same as SHARDED."""
+TRAINING_CHECKPOINT_SHARDED: TrainingCheckpoint.ValueType  # 1
+"""Every rank writes the shards of parameters and optimizer state that it holds."""
+TRAINING_CHECKPOINT_FULL: TrainingCheckpoint.ValueType  # 2
+"""Rank 0 gathers and writes whole tensors, and gives every rank its part when they are read."""
+Global___TrainingCheckpoint: _TypeAlias = TrainingCheckpoint  # noqa: Y015
+
 class _VerifyVerdict:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -104,10 +131,10 @@ class _FacetEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Facet.ValueType
     FACET_PARAMETER_GRADIENTS: _Facet.ValueType  # 3
     """Gradients of the parameters; none is not zero."""
     FACET_BUFFERS: _Facet.ValueType  # 4
-    """Buffers of the model after the step."""
+    """Buffers of the model after the step; of a resume job, right after its state was read back."""
     FACET_RNG: _Facet.ValueType  # 5
     """States of the random generators after the step: torch, each device, python, numpy, generators
-    that the workload holds.
+    that the workload holds. Of a resume job the default ones, right after its state was read back.
     """
     FACET_SIDE_EFFECTS: _Facet.ValueType  # 6
     """Python state that the model and its functions reach, after the step; text printed, files opened
@@ -119,6 +146,18 @@ class _FacetEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Facet.ValueType
     """Live bytes of the step."""
     FACET_TIME: _Facet.ValueType  # 9
     """Time of the step."""
+    FACET_PARAMETERS: _Facet.ValueType  # 10
+    """Parameters, of a resume job, right after its state was read back."""
+    FACET_OPTIMIZER_STATE: _Facet.ValueType  # 11
+    """State of the optimizer for each parameter and settings of its groups, then."""
+    FACET_SCHEDULE: _Facet.ValueType  # 12
+    """State of the learning rate's schedule, then."""
+    FACET_SAMPLER_POSITION: _Facet.ValueType  # 13
+    """State of the data: which samples come next, then."""
+    FACET_EXTRA_STATE: _Facet.ValueType  # 14
+    """State of what else the training names, such as a gradient scaler, then."""
+    FACET_NEXT_STEPS: _Facet.ValueType  # 15
+    """Samples, losses and learning rates of the next steps, and the parameters after the last."""
 
 class Facet(_Facet, metaclass=_FacetEnumTypeWrapper):
     """One compared aspect of a run."""
@@ -132,10 +171,10 @@ FACET_INPUT_GRADIENTS: Facet.ValueType  # 2
 FACET_PARAMETER_GRADIENTS: Facet.ValueType  # 3
 """Gradients of the parameters; none is not zero."""
 FACET_BUFFERS: Facet.ValueType  # 4
-"""Buffers of the model after the step."""
+"""Buffers of the model after the step; of a resume job, right after its state was read back."""
 FACET_RNG: Facet.ValueType  # 5
 """States of the random generators after the step: torch, each device, python, numpy, generators
-that the workload holds.
+that the workload holds. Of a resume job the default ones, right after its state was read back.
 """
 FACET_SIDE_EFFECTS: Facet.ValueType  # 6
 """Python state that the model and its functions reach, after the step; text printed, files opened
@@ -147,6 +186,18 @@ FACET_MEMORY: Facet.ValueType  # 8
 """Live bytes of the step."""
 FACET_TIME: Facet.ValueType  # 9
 """Time of the step."""
+FACET_PARAMETERS: Facet.ValueType  # 10
+"""Parameters, of a resume job, right after its state was read back."""
+FACET_OPTIMIZER_STATE: Facet.ValueType  # 11
+"""State of the optimizer for each parameter and settings of its groups, then."""
+FACET_SCHEDULE: Facet.ValueType  # 12
+"""State of the learning rate's schedule, then."""
+FACET_SAMPLER_POSITION: Facet.ValueType  # 13
+"""State of the data: which samples come next, then."""
+FACET_EXTRA_STATE: Facet.ValueType  # 14
+"""State of what else the training names, such as a gradient scaler, then."""
+FACET_NEXT_STEPS: Facet.ValueType  # 15
+"""Samples, losses and learning rates of the next steps, and the parameters after the last."""
 Global___Facet: _TypeAlias = Facet  # noqa: Y015
 
 class _FacetValue:
@@ -179,6 +230,8 @@ class _FacetValueEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FacetValue
     """There was nothing to compare, or it could not be compared; detail says why."""
     FACET_VALUE_AS_EXPECTED: _FacetValue.ValueType  # 11
     """For counts, memory and time: what activation checkpointing should do."""
+    FACET_VALUE_RAISED_ONLY_RESUMED: _FacetValue.ValueType  # 12
+    """Only the run that goes on from the files raised."""
 
 class FacetValue(_FacetValue, metaclass=_FacetValueEnumTypeWrapper):
     """What the comparison of a facet found."""
@@ -207,6 +260,8 @@ FACET_VALUE_NOT_CHECKED: FacetValue.ValueType  # 10
 """There was nothing to compare, or it could not be compared; detail says why."""
 FACET_VALUE_AS_EXPECTED: FacetValue.ValueType  # 11
 """For counts, memory and time: what activation checkpointing should do."""
+FACET_VALUE_RAISED_ONLY_RESUMED: FacetValue.ValueType  # 12
+"""Only the run that goes on from the files raised."""
 Global___FacetValue: _TypeAlias = FacetValue  # noqa: Y015
 
 class _FacetSeverity:
@@ -409,6 +464,8 @@ class VerifyRequest(_message.Message):
     REGIONS_FIELD_NUMBER: _builtins.int
     PLAN_FIELD_NUMBER: _builtins.int
     WORLD_FIELD_NUMBER: _builtins.int
+    RESUME_FIELD_NUMBER: _builtins.int
+    WEIGHTS_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """Id of the job, 1 to 128 of the characters A-Z a-z 0-9 . _ -; the server makes one if empty.
     The same id with the same request re-attaches to the job, or streams its stored report.
@@ -449,6 +506,12 @@ class VerifyRequest(_message.Message):
     """
     deterministic_algorithms: _builtins.bool
     """Whether torch.use_deterministic_algorithms is on in every run; false if not given."""
+    weights: _builtins.str
+    """File of weights, or folder of such files, that is read into the workload's model before the runs:
+    an absolute path where the job runs, inside a folder that the operator allowed. Safetensors only:
+    what may hold a pickle (.pt, .bin, .pt2, ...) is refused. The weights that the workload makes
+    itself if empty.
+    """
     @_builtins.property
     def workload(self) -> _common_pb2.WorkloadReference:
         """The workload: a built-in by name, or an entry point under a prefix that the operator allowed."""
@@ -472,12 +535,24 @@ class VerifyRequest(_message.Message):
     @_builtins.property
     def plan(self) -> Global___VerifyPlan:
         """A plan to verify: blocks with option "recompute", or "selective" with operations, become the
-        regions, as haversack.torch.apply runs them. Not with segments, nor with use_reentrant.
+        regions, as haversack.torch.apply runs them, and so does each block of a segment. Not with
+        use_reentrant, nor with segments under FSDP2.
         """
 
     @_builtins.property
     def world(self) -> Global___VerifyWorld:
-        """Ranks of a sharded job; one process if not given."""
+        """Ranks of a sharded job; one process if not given. With a device cuda:N they are on as many GPUs,
+        from that one on.
+        """
+
+    @_builtins.property
+    def resume(self) -> Global___VerifyResume:
+        """Asks for a resume job in place of an equivalence job: the workload's training is stopped, saved
+        to disk and gone on with, and held against the run that is not stopped. Needs a factory of
+        haversack.torch.TrainingWorkload, and world; not with what is about activation checkpoints (regions,
+        plan, use_reentrant, early_stop, preserve_rng_state, determinism_check) nor with a schedule.
+        The one that a built-in workload is listed with if not given, else none.
+        """
 
     def __init__(
         self,
@@ -500,10 +575,12 @@ class VerifyRequest(_message.Message):
         regions: _abc.Iterable[_builtins.str] | None = ...,
         plan: Global___VerifyPlan | None = ...,
         world: Global___VerifyWorld | None = ...,
+        resume: Global___VerifyResume | None = ...,
+        weights: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_early_stop", b"_early_stop", "_preserve_rng_state", b"_preserve_rng_state", "_threads", b"_threads", "early_stop", b"early_stop", "limits", b"limits", "plan", b"plan", "preserve_rng_state", b"preserve_rng_state", "threads", b"threads", "workload", b"workload", "world", b"world"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_early_stop", b"_early_stop", "_preserve_rng_state", b"_preserve_rng_state", "_threads", b"_threads", "early_stop", b"early_stop", "limits", b"limits", "plan", b"plan", "preserve_rng_state", b"preserve_rng_state", "resume", b"resume", "threads", b"threads", "workload", b"workload", "world", b"world"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_early_stop", b"_early_stop", "_preserve_rng_state", b"_preserve_rng_state", "_threads", b"_threads", "determinism_check", b"determinism_check", "deterministic_algorithms", b"deterministic_algorithms", "device", b"device", "early_stop", b"early_stop", "job_id", b"job_id", "keep_after_disconnect", b"keep_after_disconnect", "limits", b"limits", "plan", b"plan", "preserve_rng_state", b"preserve_rng_state", "regions", b"regions", "schedule", b"schedule", "seed", b"seed", "strict", b"strict", "threads", b"threads", "use_reentrant", b"use_reentrant", "waivers", b"waivers", "workload", b"workload", "world", b"world"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_early_stop", b"_early_stop", "_preserve_rng_state", b"_preserve_rng_state", "_threads", b"_threads", "determinism_check", b"determinism_check", "deterministic_algorithms", b"deterministic_algorithms", "device", b"device", "early_stop", b"early_stop", "job_id", b"job_id", "keep_after_disconnect", b"keep_after_disconnect", "limits", b"limits", "plan", b"plan", "preserve_rng_state", b"preserve_rng_state", "regions", b"regions", "resume", b"resume", "schedule", b"schedule", "seed", b"seed", "strict", b"strict", "threads", b"threads", "use_reentrant", b"use_reentrant", "waivers", b"waivers", "weights", b"weights", "workload", b"workload", "world", b"world"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__early_stop: _TypeAlias = _typing.Literal["early_stop"]  # noqa: Y015
     _WhichOneofArgType__early_stop: _TypeAlias = _typing.Literal["_early_stop", b"_early_stop"]  # noqa: Y015
@@ -566,12 +643,15 @@ class VerifyPlan(_message.Message):
     ACTIONS_FIELD_NUMBER: _builtins.int
     PREDICTED_PEAK_BYTES_FIELD_NUMBER: _builtins.int
     PREDICTED_EXTRA_NS_FIELD_NUMBER: _builtins.int
+    MODEL_FINGERPRINT_FIELD_NUMBER: _builtins.int
     predicted_peak_bytes: _builtins.int
     """Peak that the plan predicts, in allocated bytes; the report then has it beside the measured one."""
     predicted_extra_ns: _builtins.int
     """Time of recomputation in a step that the plan predicts, in nanoseconds; the report then has it
     beside the measured one.
     """
+    model_fingerprint: _builtins.str
+    """Digest of the whole model that was planned for, as Plan answers it; empty for a described model."""
     @_builtins.property
     def actions(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.BlockAction]:
         """Option of each block, as Plan answers it; blocks that are not named save."""
@@ -582,10 +662,11 @@ class VerifyPlan(_message.Message):
         actions: _abc.Iterable[_common_pb2.BlockAction] | None = ...,
         predicted_peak_bytes: _builtins.int | None = ...,
         predicted_extra_ns: _builtins.int | None = ...,
+        model_fingerprint: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_predicted_extra_ns", b"_predicted_extra_ns", "_predicted_peak_bytes", b"_predicted_peak_bytes", "predicted_extra_ns", b"predicted_extra_ns", "predicted_peak_bytes", b"predicted_peak_bytes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_predicted_extra_ns", b"_predicted_extra_ns", "_predicted_peak_bytes", b"_predicted_peak_bytes", "actions", b"actions", "predicted_extra_ns", b"predicted_extra_ns", "predicted_peak_bytes", b"predicted_peak_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_predicted_extra_ns", b"_predicted_extra_ns", "_predicted_peak_bytes", b"_predicted_peak_bytes", "actions", b"actions", "model_fingerprint", b"model_fingerprint", "predicted_extra_ns", b"predicted_extra_ns", "predicted_peak_bytes", b"predicted_peak_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__predicted_extra_ns: _TypeAlias = _typing.Literal["predicted_extra_ns"]  # noqa: Y015
     _WhichOneofArgType__predicted_extra_ns: _TypeAlias = _typing.Literal["_predicted_extra_ns", b"_predicted_extra_ns"]  # noqa: Y015
@@ -625,6 +706,58 @@ class VerifyWorld(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___VerifyWorld: _TypeAlias = VerifyWorld  # noqa: Y015
+
+@_typing.final
+class VerifyResume(_message.Message):
+    """How a run is stopped, saved to disk and gone on with. The ranks of the request's world save."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SIZE_FIELD_NUMBER: _builtins.int
+    SAVED_AS_FIELD_NUMBER: _builtins.int
+    STEPS_BEFORE_FIELD_NUMBER: _builtins.int
+    STEPS_AFTER_FIELD_NUMBER: _builtins.int
+    LEAVE_OUT_EACH_FIELD_NUMBER: _builtins.int
+    size: _builtins.int
+    """Number of ranks that go on: 1, 2 or 4. As many as saved if not given."""
+    saved_as: Global___TrainingCheckpoint.ValueType
+    """Form of the files. SHARDED if not given."""
+    steps_before: _builtins.int
+    """Training steps before the stop, 1 to 100; 3 if not given."""
+    steps_after: _builtins.int
+    """Training steps after it that are compared, 1 to 100; 3 if not given."""
+    leave_out_each: _builtins.bool
+    """Whether further runs leave out one kind of state each when they read the files: a kind that
+    none of them misses is one that this job says nothing of. They never touch the verdict. False
+    if not given.
+    """
+    def __init__(
+        self,
+        *,
+        size: _builtins.int | None = ...,
+        saved_as: Global___TrainingCheckpoint.ValueType = ...,
+        steps_before: _builtins.int | None = ...,
+        steps_after: _builtins.int | None = ...,
+        leave_out_each: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_size", b"_size", "_steps_after", b"_steps_after", "_steps_before", b"_steps_before", "size", b"size", "steps_after", b"steps_after", "steps_before", b"steps_before"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_size", b"_size", "_steps_after", b"_steps_after", "_steps_before", b"_steps_before", "leave_out_each", b"leave_out_each", "saved_as", b"saved_as", "size", b"size", "steps_after", b"steps_after", "steps_before", b"steps_before"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__size: _TypeAlias = _typing.Literal["size"]  # noqa: Y015
+    _WhichOneofArgType__size: _TypeAlias = _typing.Literal["_size", b"_size"]  # noqa: Y015
+    _WhichOneofReturnType__steps_after: _TypeAlias = _typing.Literal["steps_after"]  # noqa: Y015
+    _WhichOneofArgType__steps_after: _TypeAlias = _typing.Literal["_steps_after", b"_steps_after"]  # noqa: Y015
+    _WhichOneofReturnType__steps_before: _TypeAlias = _typing.Literal["steps_before"]  # noqa: Y015
+    _WhichOneofArgType__steps_before: _TypeAlias = _typing.Literal["_steps_before", b"_steps_before"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__size) -> _WhichOneofReturnType__size | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__steps_after) -> _WhichOneofReturnType__steps_after | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__steps_before) -> _WhichOneofReturnType__steps_before | None: ...
+
+Global___VerifyResume: _TypeAlias = VerifyResume  # noqa: Y015
 
 @_typing.final
 class VerifyResponse(_message.Message):
@@ -1302,6 +1435,7 @@ class VerifyReport(_message.Message):
     STATE_CHANGES_FIELD_NUMBER: _builtins.int
     SHARDED_FIELD_NUMBER: _builtins.int
     APPLIED_FIELD_NUMBER: _builtins.int
+    RESUMED_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """Id of the job."""
     workload: _builtins.str
@@ -1388,6 +1522,10 @@ class VerifyReport(_message.Message):
         for several ranks.
         """
 
+    @_builtins.property
+    def resumed(self) -> Global___VerifyResumed:
+        """How the run was stopped and gone on with; absent unless it is a resume job."""
+
     def __init__(
         self,
         *,
@@ -1415,14 +1553,151 @@ class VerifyReport(_message.Message):
         state_changes: _abc.Iterable[Global___StateChange] | None = ...,
         sharded: Global___VerifySharded | None = ...,
         applied: Global___VerifyApplied | None = ...,
+        resumed: Global___VerifyResumed | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "environment", b"environment", "evidence", b"evidence", "failure", b"failure", "first_difference", b"first_difference", "memory", b"memory", "sharded", b"sharded", "time", b"time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "environment", b"environment", "evidence", b"evidence", "failure", b"failure", "first_difference", b"first_difference", "memory", b"memory", "resumed", b"resumed", "sharded", b"sharded", "time", b"time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "args_json", b"args_json", "assumptions", b"assumptions", "environment", b"environment", "evidence", b"evidence", "facets", b"facets", "failure", b"failure", "first_difference", b"first_difference", "job_id", b"job_id", "loss", b"loss", "memory", b"memory", "pinned", b"pinned", "random_sources", b"random_sources", "recompute_counts", b"recompute_counts", "saved_values", b"saved_values", "schedule", b"schedule", "seed", b"seed", "sharded", b"sharded", "state_changes", b"state_changes", "time", b"time", "verdict", b"verdict", "waivers", b"waivers", "warnings", b"warnings", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "args_json", b"args_json", "assumptions", b"assumptions", "environment", b"environment", "evidence", b"evidence", "facets", b"facets", "failure", b"failure", "first_difference", b"first_difference", "job_id", b"job_id", "loss", b"loss", "memory", b"memory", "pinned", b"pinned", "random_sources", b"random_sources", "recompute_counts", b"recompute_counts", "resumed", b"resumed", "saved_values", b"saved_values", "schedule", b"schedule", "seed", b"seed", "sharded", b"sharded", "state_changes", b"state_changes", "time", b"time", "verdict", b"verdict", "waivers", b"waivers", "warnings", b"warnings", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___VerifyReport: _TypeAlias = VerifyReport  # noqa: Y015
+
+@_typing.final
+class VerifyResumed(_message.Message):
+    """A resume job: what was done, and the steps after the stop. Facets compare what ranks hold right
+    after reading with what they held when they saved, and the steps after it with the run that was
+    not stopped.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SAVED_SIZE_FIELD_NUMBER: _builtins.int
+    RESUMED_SIZE_FIELD_NUMBER: _builtins.int
+    SAVED_AS_FIELD_NUMBER: _builtins.int
+    STEPS_BEFORE_FIELD_NUMBER: _builtins.int
+    STEPS_AFTER_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_BYTES_FIELD_NUMBER: _builtins.int
+    KEPT_FIELD_NUMBER: _builtins.int
+    MISSING_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
+    LEFT_OUT_FIELD_NUMBER: _builtins.int
+    saved_size: _builtins.int
+    """Number of ranks that saved."""
+    resumed_size: _builtins.int
+    """Number of ranks that went on."""
+    saved_as: Global___TrainingCheckpoint.ValueType
+    """Form of the files."""
+    steps_before: _builtins.int
+    """Training steps before the stop."""
+    steps_after: _builtins.int
+    """Training steps after it that were compared."""
+    checkpoint_bytes: _builtins.int
+    """Bytes of the files."""
+    @_builtins.property
+    def kept(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What the files hold, by the first part of its name, such as "model" or "optimizer"."""
+
+    @_builtins.property
+    def missing(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What the training asked for when it read and the files do not hold, the first 20 names."""
+
+    @_builtins.property
+    def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___ResumedStep]:
+        """The steps after the stop."""
+
+    @_builtins.property
+    def left_out(self) -> _containers.RepeatedCompositeFieldContainer[Global___LeftOutState]:
+        """Kinds of state that the files hold, each left out in a run of its own; none unless asked for."""
+
+    def __init__(
+        self,
+        *,
+        saved_size: _builtins.int = ...,
+        resumed_size: _builtins.int = ...,
+        saved_as: Global___TrainingCheckpoint.ValueType = ...,
+        steps_before: _builtins.int = ...,
+        steps_after: _builtins.int = ...,
+        checkpoint_bytes: _builtins.int = ...,
+        kept: _abc.Iterable[_builtins.str] | None = ...,
+        missing: _abc.Iterable[_builtins.str] | None = ...,
+        steps: _abc.Iterable[Global___ResumedStep] | None = ...,
+        left_out: _abc.Iterable[Global___LeftOutState] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint_bytes", b"checkpoint_bytes", "kept", b"kept", "left_out", b"left_out", "missing", b"missing", "resumed_size", b"resumed_size", "saved_as", b"saved_as", "saved_size", b"saved_size", "steps", b"steps", "steps_after", b"steps_after", "steps_before", b"steps_before"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VerifyResumed: _TypeAlias = VerifyResumed  # noqa: Y015
+
+@_typing.final
+class LeftOutState(_message.Message):
+    """A kind of state that was left out when the files were read, and what that changes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FACET_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    NEXT_STEPS_FIELD_NUMBER: _builtins.int
+    facet: Global___Facet.ValueType
+    """The kind."""
+    value: Global___FacetValue.ValueType
+    """What the comparison of this facet then finds."""
+    next_steps: Global___FacetValue.ValueType
+    """What that of the next steps finds; RAISED_ONLY_RESUMED where the training cannot go on without."""
+    def __init__(
+        self,
+        *,
+        facet: Global___Facet.ValueType = ...,
+        value: Global___FacetValue.ValueType = ...,
+        next_steps: Global___FacetValue.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["facet", b"facet", "next_steps", b"next_steps", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LeftOutState: _TypeAlias = LeftOutState  # noqa: Y015
+
+@_typing.final
+class ResumedStep(_message.Message):
+    """A training step after the stop."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STEP_FIELD_NUMBER: _builtins.int
+    UNINTERRUPTED_LOSS_FIELD_NUMBER: _builtins.int
+    RESUMED_LOSS_FIELD_NUMBER: _builtins.int
+    step: _builtins.int
+    """Its number; the first step of the training is 1."""
+    uninterrupted_loss: _builtins.float
+    """Mean loss over all ranks of the run that was not stopped."""
+    resumed_loss: _builtins.float
+    """The same of the run that goes on from the files; absent where it raised before."""
+    def __init__(
+        self,
+        *,
+        step: _builtins.int = ...,
+        uninterrupted_loss: _builtins.float | None = ...,
+        resumed_loss: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_resumed_loss", b"_resumed_loss", "_uninterrupted_loss", b"_uninterrupted_loss", "resumed_loss", b"resumed_loss", "uninterrupted_loss", b"uninterrupted_loss"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_resumed_loss", b"_resumed_loss", "_uninterrupted_loss", b"_uninterrupted_loss", "resumed_loss", b"resumed_loss", "step", b"step", "uninterrupted_loss", b"uninterrupted_loss"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__resumed_loss: _TypeAlias = _typing.Literal["resumed_loss"]  # noqa: Y015
+    _WhichOneofArgType__resumed_loss: _TypeAlias = _typing.Literal["_resumed_loss", b"_resumed_loss"]  # noqa: Y015
+    _WhichOneofReturnType__uninterrupted_loss: _TypeAlias = _typing.Literal["uninterrupted_loss"]  # noqa: Y015
+    _WhichOneofArgType__uninterrupted_loss: _TypeAlias = _typing.Literal["_uninterrupted_loss", b"_uninterrupted_loss"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__resumed_loss) -> _WhichOneofReturnType__resumed_loss | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__uninterrupted_loss) -> _WhichOneofReturnType__uninterrupted_loss | None: ...
+
+Global___ResumedStep: _TypeAlias = ResumedStep  # noqa: Y015
 
 @_typing.final
 class VerifyApplied(_message.Message):
@@ -1442,6 +1717,7 @@ class VerifyApplied(_message.Message):
     PREDICTED_EXTRA_NS_FIELD_NUMBER: _builtins.int
     MEASURED_EXTRA_NS_FIELD_NUMBER: _builtins.int
     METHOD_FIELD_NUMBER: _builtins.int
+    SEGMENT_COUNT_FIELD_NUMBER: _builtins.int
     saved_count: _builtins.int
     """Blocks that the plan saves."""
     recomputed_count: _builtins.int
@@ -1464,6 +1740,8 @@ class VerifyApplied(_message.Message):
     """
     method: _builtins.str
     """How it was measured."""
+    segment_count: _builtins.int
+    """Segments of the plan: blocks that follow one another and are recomputed as one."""
     def __init__(
         self,
         *,
@@ -1477,10 +1755,11 @@ class VerifyApplied(_message.Message):
         predicted_extra_ns: _builtins.int | None = ...,
         measured_extra_ns: _builtins.int = ...,
         method: _builtins.str = ...,
+        segment_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_predicted_extra_ns", b"_predicted_extra_ns", "_predicted_peak_bytes", b"_predicted_peak_bytes", "predicted_extra_ns", b"predicted_extra_ns", "predicted_peak_bytes", b"predicted_peak_bytes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_predicted_extra_ns", b"_predicted_extra_ns", "_predicted_peak_bytes", b"_predicted_peak_bytes", "measured_extra_ns", b"measured_extra_ns", "measured_peak_bytes", b"measured_peak_bytes", "method", b"method", "peak_at", b"peak_at", "plain_peak_bytes", b"plain_peak_bytes", "predicted_extra_ns", b"predicted_extra_ns", "predicted_peak_bytes", b"predicted_peak_bytes", "recomputed_count", b"recomputed_count", "saved_count", b"saved_count", "selective_count", b"selective_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_predicted_extra_ns", b"_predicted_extra_ns", "_predicted_peak_bytes", b"_predicted_peak_bytes", "measured_extra_ns", b"measured_extra_ns", "measured_peak_bytes", b"measured_peak_bytes", "method", b"method", "peak_at", b"peak_at", "plain_peak_bytes", b"plain_peak_bytes", "predicted_extra_ns", b"predicted_extra_ns", "predicted_peak_bytes", b"predicted_peak_bytes", "recomputed_count", b"recomputed_count", "saved_count", b"saved_count", "segment_count", b"segment_count", "selective_count", b"selective_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__predicted_extra_ns: _TypeAlias = _typing.Literal["predicted_extra_ns"]  # noqa: Y015
     _WhichOneofArgType__predicted_extra_ns: _TypeAlias = _typing.Literal["_predicted_extra_ns", b"_predicted_extra_ns"]  # noqa: Y015
@@ -1507,12 +1786,20 @@ class VerifySharded(_message.Message):
     UNITS_FIELD_NUMBER: _builtins.int
     RANKS_FIELD_NUMBER: _builtins.int
     AGAINST_UNSHARDED_FIELD_NUMBER: _builtins.int
+    PREDICTION_BASIS_FIELD_NUMBER: _builtins.int
+    PREDICTION_METHOD_FIELD_NUMBER: _builtins.int
     sharding: _common_pb2.Sharding.ValueType
     """How model states were divided."""
     world_size: _builtins.int
     """Number of ranks."""
     backend: _builtins.str
     """Backend of the collectives: "gloo" or "nccl"."""
+    prediction_basis: _common_pb2.Basis.ValueType
+    """What the predicted peaks of ranks stand on: ANALYTIC is Estimate's timeline of the model's own
+    description, SIMULATED a run on a process group that is not there; UNSPECIFIED if there are none.
+    """
+    prediction_method: _builtins.str
+    """How they were predicted, or why they were not."""
     @_builtins.property
     def units(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Modules that are gathered as one unit under FSDP2, by their paths, the root last as ""; none
@@ -1540,10 +1827,12 @@ class VerifySharded(_message.Message):
         units: _abc.Iterable[_builtins.str] | None = ...,
         ranks: _abc.Iterable[Global___VerifyRank] | None = ...,
         against_unsharded: _abc.Iterable[Global___FacetResult] | None = ...,
+        prediction_basis: _common_pb2.Basis.ValueType = ...,
+        prediction_method: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["against_unsharded", b"against_unsharded", "backend", b"backend", "ranks", b"ranks", "sharding", b"sharding", "units", b"units", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["against_unsharded", b"against_unsharded", "backend", b"backend", "prediction_basis", b"prediction_basis", "prediction_method", b"prediction_method", "ranks", b"ranks", "sharding", b"sharding", "units", b"units", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1561,6 +1850,8 @@ class VerifyRank(_message.Message):
     PLAIN_PEAK_BYTES_FIELD_NUMBER: _builtins.int
     CHECKPOINTED_PEAK_BYTES_FIELD_NUMBER: _builtins.int
     COLLECTIVES_FIELD_NUMBER: _builtins.int
+    PREDICTED_PLAIN_PEAK_BYTES_FIELD_NUMBER: _builtins.int
+    PREDICTED_CHECKPOINTED_PEAK_BYTES_FIELD_NUMBER: _builtins.int
     rank: _builtins.int
     """Its number, from 0."""
     device: _builtins.str
@@ -1571,6 +1862,10 @@ class VerifyRank(_message.Message):
     """Highest live bytes of the plain step, counted as memory.method of the report says."""
     checkpointed_peak_bytes: _builtins.int
     """Highest live bytes of the checkpointed step."""
+    predicted_plain_peak_bytes: _builtins.int
+    """Predicted counterpart of plain_peak_bytes, counted from the same ground; absent if there is none."""
+    predicted_checkpointed_peak_bytes: _builtins.int
+    """Predicted counterpart of checkpointed_peak_bytes; absent if there is none."""
     @_builtins.property
     def collectives(self) -> _containers.RepeatedCompositeFieldContainer[Global___CollectiveCount]:
         """Collectives that it took part in, by their names."""
@@ -1584,12 +1879,21 @@ class VerifyRank(_message.Message):
         plain_peak_bytes: _builtins.int = ...,
         checkpointed_peak_bytes: _builtins.int = ...,
         collectives: _abc.Iterable[Global___CollectiveCount] | None = ...,
+        predicted_plain_peak_bytes: _builtins.int | None = ...,
+        predicted_checkpointed_peak_bytes: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_predicted_checkpointed_peak_bytes", b"_predicted_checkpointed_peak_bytes", "_predicted_plain_peak_bytes", b"_predicted_plain_peak_bytes", "predicted_checkpointed_peak_bytes", b"predicted_checkpointed_peak_bytes", "predicted_plain_peak_bytes", b"predicted_plain_peak_bytes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpointed_peak_bytes", b"checkpointed_peak_bytes", "collectives", b"collectives", "device", b"device", "parameter_bytes", b"parameter_bytes", "plain_peak_bytes", b"plain_peak_bytes", "rank", b"rank"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_predicted_checkpointed_peak_bytes", b"_predicted_checkpointed_peak_bytes", "_predicted_plain_peak_bytes", b"_predicted_plain_peak_bytes", "checkpointed_peak_bytes", b"checkpointed_peak_bytes", "collectives", b"collectives", "device", b"device", "parameter_bytes", b"parameter_bytes", "plain_peak_bytes", b"plain_peak_bytes", "predicted_checkpointed_peak_bytes", b"predicted_checkpointed_peak_bytes", "predicted_plain_peak_bytes", b"predicted_plain_peak_bytes", "rank", b"rank"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__predicted_checkpointed_peak_bytes: _TypeAlias = _typing.Literal["predicted_checkpointed_peak_bytes"]  # noqa: Y015
+    _WhichOneofArgType__predicted_checkpointed_peak_bytes: _TypeAlias = _typing.Literal["_predicted_checkpointed_peak_bytes", b"_predicted_checkpointed_peak_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__predicted_plain_peak_bytes: _TypeAlias = _typing.Literal["predicted_plain_peak_bytes"]  # noqa: Y015
+    _WhichOneofArgType__predicted_plain_peak_bytes: _TypeAlias = _typing.Literal["_predicted_plain_peak_bytes", b"_predicted_plain_peak_bytes"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__predicted_checkpointed_peak_bytes) -> _WhichOneofReturnType__predicted_checkpointed_peak_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__predicted_plain_peak_bytes) -> _WhichOneofReturnType__predicted_plain_peak_bytes | None: ...
 
 Global___VerifyRank: _TypeAlias = VerifyRank  # noqa: Y015
 
@@ -1724,6 +2028,7 @@ class WorkloadInfo(_message.Message):
     EXPECTED_VERDICT_FIELD_NUMBER: _builtins.int
     EXPECTED_DIFFERENT_FIELD_NUMBER: _builtins.int
     SCHEDULE_FIELD_NUMBER: _builtins.int
+    RESUME_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name, for VerifyRequest.workload.name."""
     category: _builtins.str
@@ -1738,6 +2043,10 @@ class WorkloadInfo(_message.Message):
     def expected_different(self) -> _containers.RepeatedScalarFieldContainer[Global___Facet.ValueType]:
         """Facets whose value is DIFFERENT with a default request."""
 
+    @_builtins.property
+    def resume(self) -> Global___VerifyResume:
+        """Resume job that a request without one asks for; absent for a workload of equivalence jobs."""
+
     def __init__(
         self,
         *,
@@ -1747,10 +2056,11 @@ class WorkloadInfo(_message.Message):
         expected_verdict: Global___VerifyVerdict.ValueType = ...,
         expected_different: _abc.Iterable[Global___Facet.ValueType] | None = ...,
         schedule: Global___VerifySchedule.ValueType = ...,
+        resume: Global___VerifyResume | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["resume", b"resume"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["category", b"category", "description", b"description", "expected_different", b"expected_different", "expected_verdict", b"expected_verdict", "name", b"name", "schedule", b"schedule"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["category", b"category", "description", b"description", "expected_different", b"expected_different", "expected_verdict", b"expected_verdict", "name", b"name", "resume", b"resume", "schedule", b"schedule"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -10,6 +10,7 @@ where they are not either, each on more devices.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import Any
 
 from haversack.errors import InvalidRequestError
 from haversack.estimate import EstimateRequest
@@ -180,25 +181,27 @@ def _of_sharding(request: EstimateRequest) -> Iterator[_Change]:
     if degrees.tp > 1 and not degrees.sequence_parallel:
         split = replace(parallelism, sequence_parallel=True)
         yield _Change("sequence", "sequence parallel", "", replace(request, parallelism=split))
-    yield from _of_tensors(request, degrees)
+    yield from _of_axis(request, degrees, "tp", "collectives inside every layer")
+    yield from _of_axis(request, degrees, "cp", "keys and values are sent in every layer")
 
 
-def _of_tensors(request: EstimateRequest, degrees: Degrees) -> Iterator[_Change]:
-    """The same ranks, more of them tensor-parallel: fewer data ranks, so more microbatches."""
+def _of_axis(request: EstimateRequest, degrees: Degrees, axis: str, cost: str) -> Iterator[_Change]:
+    """The same ranks, more of them along an axis: fewer data ranks, so more microbatches."""
     parallelism, training = request.parallelism, request.training
-    data_ranks = degrees.dp_replicate * degrees.dp_shard
-    for tp in _DEGREES:
-        times = tp // degrees.tp
-        if tp <= degrees.tp or tp % degrees.tp or data_ranks % times:
+    data_ranks, now = degrees.dp_replicate * degrees.dp_shard, getattr(degrees, axis)
+    for degree in _DEGREES:
+        times = degree // now
+        if degree <= now or degree % now or data_ranks % times:
             continue
+        changed: dict[str, Any] = {axis: degree, "world_size": degrees.world_size}
         try:
-            split = replace(parallelism, tp=tp, world_size=degrees.world_size)
+            split = replace(parallelism, **changed)
         except InvalidRequestError:  # the data ranks were given, and stay
             continue
         more = replace(training, accumulation=(training.accumulation or 1) * times)
-        words = f"tp {tp}, accumulation {more.accumulation}"
-        cost = "collectives inside every layer; less work per kernel"
-        yield _Change("tp", words, cost, replace(request, parallelism=split, training=more))
+        words = f"{axis} {degree}, accumulation {more.accumulation}"
+        made = replace(request, parallelism=split, training=more)
+        yield _Change(axis, words, f"{cost}; less work per kernel", made)
 
 
 def _of_devices(request: EstimateRequest) -> Iterator[_Change]:

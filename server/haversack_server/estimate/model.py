@@ -54,7 +54,7 @@ def estimate_model(request: EstimateRequest, stop: Stop) -> Estimate:
         peak_moment=line.peak.name,
         peak_rank=ranks.first_rank,
         steady_bytes=steady,
-        phases=phases_of(line),
+        phases=phases_of(line, ranks.chain.loading),
         timeline=moments_of(line, [column for column, _ in filled], len(outside))
         if with_timeline
         else (),
@@ -65,6 +65,7 @@ def estimate_model(request: EstimateRequest, stop: Stop) -> Estimate:
         assumptions=(*run.assumptions, *replayed),
         ignored_inputs=run.ignored_inputs,
         not_modelled=(*NOT_MODELLED, *_left_out(request.training)),
+        not_validated=run.not_validated,
         model_version=MODEL_VERSION,
         basis=Basis.ANALYTIC,
     )

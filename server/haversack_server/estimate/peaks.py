@@ -11,7 +11,7 @@ from haversack.errors import InvalidRequestError, NotSupportedError
 from haversack.estimate import EstimateRequest, Peak
 from haversack.parallelism import Parallelism
 from haversack.run import Interval, Training
-from haversack_server.estimate.rank_peaks import over_all, rank_peaks
+from haversack_server.estimate.rank_peaks import highest_peak
 from haversack_server.estimate.verdict import Limit
 from haversack_server.memory.bounds import check_bounds
 from haversack_server.memory.model_run import ModelRun, model_run
@@ -38,7 +38,7 @@ def run_peak(request: EstimateRequest) -> RunPeak | None:
         if unmodelled(request, run.degrees):
             return None
         check_bounds(run.chain)
-        peak = over_all(rank_peaks(request, run))
+        peak = highest_peak(request, run)
     except (InvalidRequestError, NotSupportedError):
         return None
     return RunPeak(run, peak)

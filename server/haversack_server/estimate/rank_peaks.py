@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from haversack.estimate import Peak, RankClass
 from haversack.run import Attention, Interval, TrainingRun
 from haversack_server.memory.bounds import check_peak
+from haversack_server.memory.chain import Chain
 from haversack_server.memory.experts_parallel import worst_load_permille
 from haversack_server.memory.margins import peak_of
 from haversack_server.memory.model_run import ModelRun, model_run
@@ -51,6 +52,15 @@ def rank_peaks(request: TrainingRun, run: ModelRun, *, whole: bool = False) -> t
     )
 
 
+def highest_peak(request: TrainingRun, run: ModelRun) -> Peak:
+    """Find the peak of a run alone, as searches ask for it: where ranks are equal, no moments."""
+    height = run.only_height(request.training) if _worst(request, run) is request else None
+    if height is None:
+        return over_all(rank_peaks(request, run))
+    check_peak(height)
+    return _peak_of(height, run.stages[0], run)
+
+
 def _worst(request: TrainingRun, run: ModelRun) -> TrainingRun:
     """Take attention that keeps the most where the kernel is not known, and the fullest experts."""
     training, parallelism = request.training, request.parallelism
@@ -88,12 +98,18 @@ def _peaks(request: TrainingRun, run: ModelRun, *, whole: bool) -> tuple[RankPea
     lines = run.rank_lines(request.training, whole=whole)
     for line in lines:
         check_peak(line.peak_bytes)
-    return tuple(RankPeak(line, _peak_of(line, run)) for line in lines)
+    return tuple(RankPeak(line, _peak_of(line.peak_bytes, line.chain, run)) for line in lines)
 
 
-def _peak_of(line: RankLine, run: ModelRun) -> Peak:
-    states = line.chain.states.steady_bytes
-    return peak_of(line.peak_bytes, run.profile, run.degrees, states_bytes=states)
+def _peak_of(height: int, chain: Chain, run: ModelRun) -> Peak:
+    loading = chain.loading
+    return peak_of(
+        height,
+        run.profile,
+        run.degrees,
+        states_bytes=chain.states.steady_bytes,
+        reserved_bytes=0 if loading is None else loading.reserved_bytes,
+    )
 
 
 def _spanned(one: Peak, other: Peak) -> Peak:

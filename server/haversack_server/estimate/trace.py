@@ -13,10 +13,11 @@ from haversack.errors import InvalidRequestError, NotSupportedError
 from haversack.estimate import Estimate, EstimateRequest
 from haversack.parallelism import Sharding, WrapPolicy
 from haversack.questions import EstimateQuestion
-from haversack.run import Attention, Optimizer, Recompute, TrainingRun
+from haversack.run import Attention, Optimizer, Recompute, Training, TrainingRun
 from haversack.trace import Trace, TracedPhase
 from haversack.units import format_bytes
 from haversack_server.estimate.answer import estimate
+from haversack_server.memory.architecture import Architecture
 from haversack_server.memory.degrees import resolve
 from haversack_server.memory.inputs.model import read_model
 from haversack_server.memory.kernel_profile import DEFAULT
@@ -25,8 +26,9 @@ from haversack_server.memory.recipe import recipe
 from haversack_server.memory.schedule.settings import schedule_settings
 
 CPU_PROFILE = "hf-cpu"
-MOST_ELEMENTS = 100_000_000  # of the model; its states and gathered units are really allocated
-MOST_TOKENS = 16_384  # of a microbatch
+REAL_ELEMENTS = 100_000_000  # of a model whose states and gathered units are really allocated
+REAL_TOKENS = 16_384  # of its microbatch
+MOST_LAYERS = 128  # of any other, whose tensors have no bytes: each takes about half a second
 TOLERANCE_PERMILLE = 10
 _SHARDED = (Sharding.FSDP1, Sharding.FSDP2)
 _OPTIMIZERS = (
@@ -50,7 +52,8 @@ class TraceOrder:
     """One run of a worker: a model of transformers under ``fully_shard`` on the fake group.
 
     Element sizes are in bytes; ``reduce_bytes`` may differ from ``compute_bytes``. ``flat`` is
-    FSDP1, ``FullyShardedDataParallel``, whose prefetch is apart.
+    FSDP1, ``FullyShardedDataParallel``, whose prefetch is apart. The tensors of a large model are
+    ``fake``: they have no bytes.
     """
 
     config_json: str
@@ -72,6 +75,7 @@ class TraceOrder:
     recompute: bool = False
     flat: bool = False
     backward_prefetch: str = "pre"
+    fake: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +93,9 @@ def trace_order(request: EstimateRequest) -> TraceOrder:
     degrees = resolve(request.parallelism)
     _check_kind(request)
     read = read_model(request)
-    _check_size(read.architecture.parameter_count, request)
+    is_large = _is_large(read.architecture, request.training)
+    if is_large:
+        _check_large(read.architecture, request)
     numbers, _ = recipe(request.training, degrees.sharding)
     settings = schedule_settings(request.parallelism, request.training)
     training = request.training
@@ -113,6 +119,7 @@ def trace_order(request: EstimateRequest) -> TraceOrder:
         recompute=training.recompute is Recompute.FULL,
         flat=degrees.sharding is Sharding.FSDP1,
         backward_prefetch=settings.backward_prefetch.name.lower(),
+        fake=is_large,
     )
 
 
@@ -146,19 +153,30 @@ def _check_kind(request: TrainingRun) -> None:
         )
 
 
-def _check_size(elements: int, request: TrainingRun) -> None:
-    """Refuse what would take a worker's memory or minutes."""
-    tokens = (request.training.microbatch or 1) * (request.training.seq or 1)
-    if elements > MOST_ELEMENTS:
+def _is_large(model: Architecture, training: Training) -> bool:
+    """Tell whether real tensors would take a worker's memory or minutes."""
+    tokens = (training.microbatch or 1) * (training.seq or 1)
+    return model.parameter_count > REAL_ELEMENTS or tokens > REAL_TOKENS
+
+
+def _check_large(model: Architecture, request: TrainingRun) -> None:
+    """Refuse what does not run on tensors without bytes, and what would take minutes."""
+    size = f"{REAL_ELEMENTS:,} parameters or {REAL_TOKENS:,} tokens"
+    if model.layers > MOST_LAYERS:
         raise InvalidRequestError(
-            f"a trace of {elements:,} parameters is too large; at most {MOST_ELEMENTS:,} would do: "
-            "send the same configuration with fewer layers",
+            f"a trace of {model.layers} layers takes too long; above {size} at most {MOST_LAYERS} "
+            "would do: send the same configuration with fewer layers",
             field="questions",
         )
-    if tokens > MOST_TOKENS:
-        raise InvalidRequestError(
-            f"a trace of {tokens:,} tokens is too long; at most {MOST_TOKENS:,} would do",
-            field="questions",
+    others = {
+        "experts, which are chosen by values": bool(model.experts),
+        "resharding to fewer ranks": bool(request.parallelism.reshard_ranks),
+    }
+    found = [what for what, is_used in others.items() if is_used]
+    if found:
+        raise NotSupportedError(
+            f"questions: above {size} a trace runs on tensors without values, and not with "
+            f"{found[0]}; send fewer layers or tokens, or leave out TRACE"
         )
 
 
@@ -220,8 +238,10 @@ def _method(request: EstimateRequest, found: TraceFound) -> str:
     degrees = resolve(request.parallelism)
     flat = degrees.sharding is Sharding.FSDP1
     what = "FullyShardedDataParallel" if flat else "fully_shard"
+    large = _is_large(read_model(request).architecture, request.training)
+    tensors = "CPU tensors without bytes" if large else "CPU tensors"
     return (
-        f"two steps of {what} on rank 0 of {degrees.world_size} (fake process group, CPU tensors) "
+        f"two steps of {what} on rank 0 of {degrees.world_size} (fake process group, {tensors}) "
         f"under PyTorch's memory tracker, {found.versions}; inputs and buffers of the "
         "model are counted, the allocator and other ranks are not"
     )

@@ -5,6 +5,7 @@ as asked for) and freed when it ends. Not a measurement, and not a peak: activat
 """
 
 from dataclasses import replace
+from operator import itemgetter
 
 from haversack.basis import Basis
 from haversack.estimate import Estimate, EstimateRequest, Moment, Phase, RankClass
@@ -16,6 +17,7 @@ from haversack_server.estimate.verdict import judge_states, limit_of
 from haversack_server.memory import ledger
 from haversack_server.memory.chain import Chain, ChainBlock, Option
 from haversack_server.memory.degrees import Degrees, assumed, resolve
+from haversack_server.memory.model_loading import QUANTIZING, Loading
 from haversack_server.memory.offload import Kept, offload_of
 from haversack_server.memory.parameter_split import shard_evenly
 from haversack_server.memory.recipe import Recipe, recipe
@@ -101,10 +103,15 @@ def _chain(request: EstimateRequest, numbers: Recipe, degrees: Degrees) -> Chain
     )
 
 
-def phases_of(line: Timeline) -> tuple[Phase, ...]:
+def phases_of(line: Timeline, loading: Loading | None = None) -> tuple[Phase, ...]:
     """The highest moment of each phase."""
     return tuple(
-        Phase(name=name, peak_bytes=moment.allocated_bytes, peak_moment=moment.name)
+        Phase(
+            name=name,
+            peak_bytes=moment.allocated_bytes,
+            peak_moment=moment.name,
+            reserved_bytes=loading.reserved_bytes if loading and name == QUANTIZING else None,
+        )
         for name, moment in line.by_phase().items()
     )
 
@@ -115,12 +122,13 @@ def moments_of(line: Timeline, columns: list[int], outside: int = 0) -> tuple[Mo
     ``outside`` terms beside them lie outside the allocator: 0 at every moment.
     """
     zeros = (0,) * outside
+    bytes_of = itemgetter(slice(0), *columns)  # the first makes it give a tuple, however few follow
     return tuple(
         Moment(
-            phase=moment.phase,
-            name=moment.name,
-            allocated_bytes=moment.allocated_bytes,
-            term_bytes=(*map(moment.bytes_by_column.__getitem__, columns), *zeros),
+            phase=phase,
+            name=name,
+            allocated_bytes=allocated_bytes,
+            term_bytes=bytes_of(bytes_by_column)[1:] + zeros,
         )
-        for moment in line.moments
+        for phase, name, _, _, bytes_by_column, allocated_bytes in line.moments
     )

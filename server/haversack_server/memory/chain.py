@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from haversack_server.memory.degrees import Degrees
+from haversack_server.memory.model_loading import Loading
 from haversack_server.memory.moments import Part
 from haversack_server.memory.offload import NOTHING, Kept, Offload
 from haversack_server.memory.pipeline import Pipeline
@@ -101,7 +102,7 @@ class Chain:
     ``extra_ns``; 0 where it is not known. ``workspace_bytes`` stand from the first forward on,
     ``batch_bytes`` come with each microbatch. ``graph_outlives_backward``: a variable of the loop
     names the graph of a microbatch until the next one's loss. ``on_the_way_bytes``: what the host
-    takes of one layer.
+    takes of one layer. ``loading`` is None where making the model takes no more than it is.
     """
 
     blocks: tuple[ChainBlock, ...]
@@ -118,6 +119,7 @@ class Chain:
     on_the_way_bytes: int = 0
     pipeline: Pipeline = field(default_factory=Pipeline)
     offload: Offload = NOTHING
+    loading: Loading | None = None
 
     @property
     def kept(self) -> Kept:

@@ -75,9 +75,11 @@ class BlockMaker:
         moved = [0] * (len(table) + 1)
         if self._stages > 1 or stacks > 1:
             return moved
+        rows = {id(block.options): block.options for block in table}
+        alone = {key: {row.output_only_bytes for row in each} for key, each in rows.items()}
         for index in range(1, len(table)):
             size_bytes, before = table[index].input_bytes, table[index - 1]
-            if all(row.output_only_bytes == size_bytes for row in before.options):
+            if alone[id(before.options)] == {size_bytes}:
                 moved[index] = size_bytes
         return moved
 

@@ -10,6 +10,7 @@ from haversack.errors import InvalidRequestError, NotSupportedError
 from haversack.run import BlockAction, Recompute, RecomputeMethod, Training
 from haversack_server.memory.architecture import Architecture
 from haversack_server.memory.chain import Chain, ChainBlock
+from haversack_server.memory.options import Made
 
 SAVE, RECOMPUTE, SELECTIVE = "save", "recompute", "selective"
 
@@ -27,10 +28,11 @@ def choose(chain: Chain, training: Training, known: Collection[str] = ()) -> tup
     return _everywhere(chain.blocks, RECOMPUTE)
 
 
-def saves_all(training: Training) -> bool:
-    """Tell whether every block saves."""
-    none = training.recompute in (Recompute.UNSPECIFIED, Recompute.NONE)
-    return none and not training.actions
+def options_chosen(training: Training) -> Made:
+    """Tell up to which option a table is read for a run."""
+    if training.actions or training.recompute is Recompute.SELECTIVE:
+        return Made.ALL
+    return Made.RECOMPUTE if training.recompute is Recompute.FULL else Made.SAVE
 
 
 def unused_settings(training: Training, model: Architecture) -> Iterator[str]:

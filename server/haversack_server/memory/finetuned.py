@@ -6,7 +6,7 @@ The one place where defaults of finetuning are filled in; each becomes an assump
 from collections.abc import Mapping
 from dataclasses import replace
 
-from haversack.finetuning import Finetuning, StoredWeights
+from haversack.finetuning import Finetuning, Quantizer, StoredWeights
 from haversack.run import Precision, Recompute, Training
 from haversack_server.memory.architecture import Architecture
 from haversack_server.memory.degrees import Degrees
@@ -17,6 +17,10 @@ from haversack_server.memory.weights import tuned
 
 FLOAT_BYTES = 4
 _DEFAULT_TARGETS = ("query", "value")
+NOT_QUANTIZED_HERE = (
+    "finetuning.quantized_by is not given: what quantizing weights takes while the model is loaded "
+    "is not counted; an early torchao took 68 bytes for each element of the largest"
+)
 _STORED = {
     StoredWeights.UNSPECIFIED: Stored.COMPUTE,
     StoredWeights.COMPUTE: Stored.COMPUTE,
@@ -62,7 +66,7 @@ def tuning_of(given: Finetuning, compute_bytes: int, profile: KernelProfile) -> 
         rank=given.rank or 0,
         dropout=given.adapter_dropout or 0.0,
         adapter_bytes=FLOAT_BYTES if given.adapter_in_fp32 else compute_bytes,
-        stored=_STORED[given.frozen_weights],
+        stored=stored_of(given),
         head_quantized=bool(given.head_quantized),
         embedding_trains="embedding" in given.trained_parts,
         head_trains="head" in given.trained_parts,
@@ -70,6 +74,13 @@ def tuning_of(given: Finetuning, compute_bytes: int, profile: KernelProfile) -> 
         keeps_inputs=profile.quantized_keeps_input,
         dequantized_copies=profile.dequantized_copies,
     )
+
+
+def stored_of(given: Finetuning) -> Stored:
+    """Say how frozen weights are stored; an early torchao kept more of its constants."""
+    if given.quantized_by is Quantizer.TORCHTUNE_2024_04:
+        return Stored.NF4_WHOLE_FACTORS
+    return _STORED[given.frozen_weights]
 
 
 def finetuned(
@@ -83,6 +94,8 @@ def finetuned(
     if given.rank and not given.targets:
         assumptions.append("targets: query and value, PEFT's default for most models")
     tuning = tuning_of(given, compute_bytes, profile)
+    if tuning.stored is not Stored.COMPUTE and not given.quantized_by:
+        assumptions.append(NOT_QUANTIZED_HERE)
     return tuned(model, tuning, compute_bytes), tuple(assumptions)
 
 
@@ -113,4 +126,22 @@ def unmodelled_finetuning(
         "finetuning.rank with an encoder and a decoder": bool(given.rank)
         and model.encoder_layers > 0,
         "finetuning.trained_parts with a tied head": "head" in given.trained_parts and model.tied,
+        **_unmodelled_loading(training, given, model, degrees),
+    }
+
+
+def _unmodelled_loading(
+    training: Training, given: Finetuning, model: Architecture, degrees: Degrees
+) -> Mapping[str, bool]:
+    """Name what torchtune did not load in this way, or what was not read."""
+    return {
+        f"finetuning.quantized_by {what}": bool(given.quantized_by) and so
+        for what, so in {
+            "on several ranks": degrees.world_size > 1,
+            "with another precision than BF16": training.precision
+            not in (Precision.UNSPECIFIED, Precision.BF16),
+            "with a quantized head": bool(given.head_quantized),
+            "with experts": model.experts > 0,
+            "with an encoder and a decoder": model.encoder_layers > 0,
+        }.items()
     }

@@ -4,20 +4,19 @@ A schedule gives stretches, which hold everything but activations. Here what the
 block retain, and what it adds itself, come on top. Knows no schedule and no steps.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from operator import add
+from operator import add, attrgetter
 from typing import NamedTuple
 
 from haversack_server.memory.chain import Chain, ChainBlock, Option
 from haversack_server.memory.moments import Column, Place, Stretch
 from haversack_server.memory.schedule.span import Span
-from haversack_server.memory.stretches import Stretches
+from haversack_server.memory.stretches import Groups, Stretches
 
 
-@dataclass(frozen=True, slots=True)
-class TimelineMoment:
+class TimelineMoment(NamedTuple):
     """One moment; ``bytes_by_column`` follow ``Column``, and sum to ``allocated_bytes``."""
 
     phase: str
@@ -39,14 +38,19 @@ class Laid:
 
 
 class Layer:
-    """Adds activations to the stretches of passes; equal stretches and blocks are added up once."""
+    """Adds activations to the stretches of passes, for one choice of options at a time.
+
+    What a block adds is looked up once for each group of equal stretches and blocks; what the
+    passes of both steps share is made once.
+    """
 
     def __init__(self, chain: Chain, known: Stretches) -> None:
         self._chain = chain
         self._known = known
         self._sums: dict[tuple[object, ...], _Added] = {}
+        self._passes: dict[tuple[bool, Span], _Pass] = {}
         self._tops: dict[tuple[bool, Span], _Top] = {}
-        self._numbers: dict[Span, list[int]] = {}
+        self._numbers: dict[tuple[int, int], tuple[int, ...]] = {}
         self.noted: list[tuple[int, ...]] = []
 
     def stretches(self, each: Laid) -> tuple[Stretch, ...]:
@@ -54,92 +58,142 @@ class Layer:
         return self._known.of(each.span, forward=each.forward).stretches
 
     def lay(self, each: Laid, options: Sequence[Option]) -> Iterator[TimelineMoment]:
-        """Give the moments of a pass."""
-        saved = _saved_before(each, options)
-        for stretch in self.stretches(each):
-            yield self._moment(each, stretch, options, saved[stretch.block - each.span.start])
+        """Give the moments of a pass; ``noted`` takes its highest columns."""
+        self._noted(each, options)
+        return self._moments(each, options, range(len(self.stretches(each))))
 
     def highest(self, each: Laid, options: Sequence[Option]) -> Iterator[TimelineMoment]:
         """Give the highest moment of each phase of a pass; ``noted`` takes its highest columns.
 
         What stands beside a pass is the same at all of its moments, so it decides none of them.
         """
-        saved = _saved_before(each, options)
+        return self._moments(each, options, self._noted(each, options).indices)
+
+    def _noted(self, each: Laid, options: Sequence[Option]) -> "_Top":
         key = (each.forward, each.span)
         if key not in self._tops:
-            self._tops[key] = self._top(each, options, saved)
-        top = self._tops[key]
-        self.noted.append(tuple(map(add, top.columns, each.standing)))
-        for stretch in top.stretches:
-            yield self._moment(each, stretch, options, saved[stretch.block - each.span.start])
+            self._tops[key] = self._top(each, options)
+        self.noted.append(tuple(map(add, self._tops[key].columns, each.standing)))
+        return self._tops[key]
 
-    def _moment(
-        self, each: Laid, stretch: Stretch, options: Sequence[Option], saved: int
-    ) -> TimelineMoment:
-        block = self._chain.blocks[stretch.block]
-        added = self.added(stretch, block, options[stretch.block])
-        columns = list(map(add, stretch.columns, each.standing))
-        columns[Column.SAVED] += added.saved + saved
-        columns[Column.RUNNING] += added.running
-        columns[Column.LOGITS] += added.logits
-        columns[stretch.gradient_column] += added.gradients
-        phase, name = _words(each, stretch.place, block)
-        total = sum(columns)
-        return TimelineMoment(phase, name, stretch.place, stretch.block, tuple(columns), total)
+    def _moments(
+        self, each: Laid, options: Sequence[Option], indices: Iterable[int]
+    ) -> Iterator[TimelineMoment]:
+        """Make the moments at some stretches of a pass."""
+        made, blocks = self._pass(each, options), self._chain.blocks
+        # What stands beside the pass, with what a block of each group adds.
+        beside = [
+            _with(each.standing, added, stretch.gradient_column)
+            for added, stretch in zip(made.by_group, made.groups.first, strict=True)
+        ]
+        sizes = list(map(sum, beside))
+        for index in indices:
+            stretch, group, before = (
+                made.stretches[index],
+                made.groups.of[index],
+                made.before[index],
+            )
+            columns = list(map(add, stretch.columns, beside[group]))
+            columns[_SAVED] += before
+            total = stretch.total_bytes + sizes[group] + before
+            phase, name = _words(each, stretch.place, blocks[stretch.block])
+            yield TimelineMoment(phase, name, stretch.place, stretch.block, tuple(columns), total)
 
-    def _top(self, each: Laid, options: Sequence[Option], saved: Sequence[int]) -> "_Top":
+    def _pass(self, each: Laid, options: Sequence[Option]) -> "_Pass":
+        """Give every stretch of a pass with what its block adds, and what is saved before it."""
+        key = (each.forward, each.span)
+        if key not in self._passes:
+            known = self._known.of(each.span, forward=each.forward)
+            kinds = self._kinds(options, each.span)
+            groups = self._known.groups(each.span, kinds, forward=each.forward)
+            by_group = [self._added_at(stretch, options) for stretch in groups.first]
+            saved = _saved_before(each, options)
+            self._passes[key] = _Pass(
+                stretches=known.stretches,
+                groups=groups,
+                by_group=by_group,
+                added=list(map(by_group.__getitem__, groups.of)),
+                before=list(map(saved.__getitem__, known.places)),
+            )
+        return self._passes[key]
+
+    def _top(self, each: Laid, options: Sequence[Option]) -> "_Top":
         """Find the highest stretches of a pass, and the highest of each column over all."""
-        highest: dict[bool, tuple[int, Stretch]] = {}
-        sums: dict[tuple[int, int], tuple[_Added, int]] = {}
-        known, start = self._known.of(each.span, forward=each.forward), each.span.start
-        columns, kinds = list(known.columns), self._kinds(options, each.span)
-        most_saved = columns[_SAVED]
-        for stretch, total, kind in zip(known.stretches, known.totals, known.kinds, strict=True):
-            index = stretch.block
-            key = kinds[index - start], kind
-            if key not in sums:
-                added = self.added(stretch, self._chain.blocks[index], options[index])
-                sums[key] = added, sum(added)
-            added, size_bytes = sums[key]
-            before, own = saved[index - start], stretch.columns
-            most_saved = max(most_saved, own[_SAVED] + added.saved + before)
-            if size_bytes != added.saved:
-                _note(columns, own, added, stretch.gradient_column)
-            height = total + before + size_bytes
-            is_loss = each.forward and self._chain.blocks[index].is_head
-            if is_loss not in highest or height > highest[is_loss][0]:
-                highest[is_loss] = height, stretch
-        columns[_SAVED] = most_saved
-        return _Top(tuple(stretch for _, stretch in highest.values()), tuple(columns))
+        made, known = self._pass(each, options), self._known.of(each.span, forward=each.forward)
+        heights, columns = self._heights(each, options), list(known.columns)
+        for row, stretch, own in zip(
+            made.by_group, made.groups.first, made.groups.columns, strict=True
+        ):
+            _note(columns, own, row, stretch.gradient_column)
+        saved = map(add, map(add, made.before, map(_OF_SAVED, made.added)), known.saved)
+        columns[_SAVED] = max([columns[_SAVED], *saved])
+        # The first of equals, as everywhere.
+        tops = tuple(max(phase, key=heights.__getitem__) for phase in known.phases)
+        return _Top(tops, tuple(columns))
 
-    def _kinds(self, options: Sequence[Option], span: Span) -> list[int]:
+    def height(self, each: Laid, options: Sequence[Option]) -> int:
+        """Give the highest bytes of a pass."""
+        return max(self._heights(each, options)) + sum(each.standing)
+
+    def _heights(self, each: Laid, options: Sequence[Option]) -> list[int]:
+        """Give all bytes at every stretch of a pass but those that stand beside it."""
+        made, known = self._pass(each, options), self._known.of(each.span, forward=each.forward)
+        sizes = list(map(sum, made.by_group))
+        of_groups = map(sizes.__getitem__, made.groups.of)
+        return list(map(add, map(add, made.before, known.totals), of_groups))
+
+    def _added_at(self, stretch: Stretch, options: Sequence[Option]) -> "_Added":
+        return _added(stretch, self._chain.blocks[stretch.block], options[stretch.block])
+
+    def _kinds(self, options: Sequence[Option], span: Span) -> tuple[int, ...]:
         """Number the blocks of a span by what they add; equal ones have equal numbers."""
-        if span not in self._numbers:
+        key = (span.start, span.stop)
+        if key not in self._numbers:
             known: dict[tuple[object, ...], int] = {}
             inside = slice(span.start, span.stop)
-            pairs = zip(self._chain.blocks[inside], options[inside], strict=True)
-            signs = ((id(option), block.is_head, *_ends(block)) for block, option in pairs)
-            self._numbers[span] = [known.setdefault(sign, len(known)) for sign in signs]
-        return self._numbers[span]
+            ends = map(_ENDS, self._chain.blocks[inside])
+            signs = zip(map(id, options[inside]), self._known.weights[inside], ends, strict=True)
+            self._numbers[key] = tuple(known.setdefault(sign, len(known)) for sign in signs)
+        return self._numbers[key]
 
     def added(self, stretch: Stretch, block: ChainBlock, option: Option) -> "_Added":
         """What a block adds at a stretch of its own, beside what the blocks before retain."""
         # By identity: an enumeration's own hash is slow, and this runs for every moment.
         what = (id(stretch.place), stretch.gradient_each, id(stretch.part))
-        key = (id(option), block.is_head, *what, *_ends(block))
+        key = (id(option), block.is_head, block.made_elements, *what, *_ENDS(block))
         if key not in self._sums:
             self._sums[key] = _added(stretch, block, option)
         return self._sums[key]
 
 
+class _Pass(NamedTuple):
+    """A pass by stretch: what its block adds there, and what the blocks before retain."""
+
+    stretches: tuple[Stretch, ...]
+    groups: Groups
+    by_group: Sequence["_Added"]
+    added: Sequence["_Added"]
+    before: Sequence[int]
+
+
 class _Top(NamedTuple):
     """The highest stretch of each phase of a pass, and the highest of each column over all."""
 
-    stretches: tuple[Stretch, ...]
+    indices: tuple[int, ...]
     columns: tuple[int, ...]
 
 
 _SAVED, _RUNNING, _LOGITS = map(int, (Column.SAVED, Column.RUNNING, Column.LOGITS))
+
+
+def _with(standing: Sequence[int], added: "_Added", gradients: int) -> list[int]:
+    """Put what a block adds to what stands beside it; ``gradients`` is the column of its own."""
+    columns = list(standing)
+    columns[_SAVED] += added.saved
+    columns[_RUNNING] += added.running
+    columns[_LOGITS] += added.logits
+    columns[gradients] += added.gradients
+    return columns
 
 
 def _note(columns: list[int], own: tuple[int, ...], added: "_Added", gradients: int) -> None:
@@ -152,23 +206,20 @@ def _note(columns: list[int], own: tuple[int, ...], added: "_Added", gradients: 
         columns[gradients] = own[gradients] + added.gradients
 
 
-def _ends(block: ChainBlock) -> tuple[int, ...]:
-    """What of a block, beside its option, says how much it adds."""
-    return (
-        block.input_gradient_bytes,
-        block.output_gradient_bytes,
-        block.passing_input_bytes,
-        block.made_elements,
-    )
+# What of a block, beside its option and its weights, says how much it adds.
+_ENDS = attrgetter("input_gradient_bytes", "output_gradient_bytes", "passing_input_bytes")
 
 
 def _saved_before(each: Laid, options: Sequence[Option]) -> list[int]:
     """What the blocks of a pass before each of them retain, and keep until a forward ends."""
     inside = options[each.span.start : each.span.stop]
-    retained = (option.retained_bytes for option in inside)
+    retained = map(_RETAINED, inside)
     if each.forward:
-        retained = (option.retained_bytes + option.cached_bytes for option in inside)
+        retained = map(add, retained, map(_CACHED, inside))
     return list(accumulate(retained, initial=0))
+
+
+_RETAINED, _CACHED = attrgetter("retained_bytes"), attrgetter("cached_bytes")
 
 
 class _Added(NamedTuple):
@@ -178,6 +229,9 @@ class _Added(NamedTuple):
     running: int = 0
     logits: int = 0
     gradients: int = 0
+
+
+_OF_SAVED = attrgetter("saved")
 
 
 def _words(each: Laid, place: Place, block: ChainBlock) -> tuple[str, str]:

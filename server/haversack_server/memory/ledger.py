@@ -39,6 +39,7 @@ NAMES = {
     Column.GRAPH: "inputs kept by the graph before",
     Column.WEIGHT_COPIES: "copies of weights in 8 bits",
     Column.ON_THE_WAY: "activations on their way",
+    Column.CONVERSION: "quantizing weights",
 }
 _SCHEDULES = {
     PipelineSchedule.ONE_F_ONE_B: "1F1B: min(stages - stage, microbatches) in flight "
@@ -222,6 +223,7 @@ def standing_terms(chain: Chain, tokens: str, workspaces: str) -> dict[Column, T
         Column.GRAPH: graph,
         Column.WEIGHT_COPIES: _weight_copies(chain),
         Column.ON_THE_WAY: _on_the_way(tokens),
+        **_quantizing(chain),
     }
 
 
@@ -235,6 +237,22 @@ def _on_the_way(tokens: str) -> Term:
         "copies run beside the layers, one group ahead in backward; a whole layer is assumed",
         scales_with=("tokens per rank",),
     )
+
+
+def _quantizing(chain: Chain) -> dict[Column, Term]:
+    if chain.loading is None:
+        return {}
+    return {
+        Column.CONVERSION: Term(
+            name=NAMES[Column.CONVERSION],
+            category=TermCategory.TRANSIENT,
+            formula=chain.loading.formula,
+            inputs=(f"elements of the largest weight = {chain.loading.largest}",),
+            source="pytorch/ao, torchao/dtypes/nf4tensor.py, and pytorch/torchtune, "
+            f"lora_finetune_single_device.py: {chain.loading.quantizer.name}",
+            scales_with=("elements of the largest weight", "parameters of a layer"),
+        )
+    }
 
 
 def _weight_copies(chain: Chain) -> Term:

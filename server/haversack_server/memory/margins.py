@@ -21,9 +21,17 @@ def outside(profile: KernelProfile, degrees: Degrees) -> Interval:
 
 
 def peak_of(
-    expected_bytes: int, profile: KernelProfile, degrees: Degrees, *, states_bytes: int = 0
+    expected_bytes: int,
+    profile: KernelProfile,
+    degrees: Degrees,
+    *,
+    states_bytes: int = 0,
+    reserved_bytes: int = 0,
 ) -> Peak:
-    """Put margins around expected allocated bytes; model states are in them, whatever the rest."""
+    """Put margins around expected allocated bytes; model states are in them, whatever the rest.
+
+    ``reserved_bytes`` are held by the allocator from the loading of the model on.
+    """
     low = expected_bytes * (1000 - profile.margin_low_permille) // 1000
     allocated = Interval(
         low_bytes=min(max(low, states_bytes), expected_bytes),
@@ -32,8 +40,13 @@ def peak_of(
     )
     reserved = Interval(
         low_bytes=allocated.low_bytes,
-        expected_bytes=_up(expected_bytes, profile.reserved_over_allocated_permille),
-        high_bytes=_up(allocated.high_bytes, profile.reserved_over_allocated_high_permille),
+        expected_bytes=max(
+            reserved_bytes, _up(expected_bytes, profile.reserved_over_allocated_permille)
+        ),
+        high_bytes=max(
+            _up(reserved_bytes, 1000 + profile.margin_high_permille),
+            _up(allocated.high_bytes, profile.reserved_over_allocated_high_permille),
+        ),
     )
     beside = outside(profile, degrees)
     device = Interval(

@@ -12,7 +12,7 @@ from haversack_server.memory.architecture import Architecture, Unit
 from haversack_server.memory.blocks import Shape
 from haversack_server.memory.chain import Chain
 from haversack_server.memory.chain_blocks import BlockMaker, Rates
-from haversack_server.memory.choices import choose, saves_all, unused_settings
+from haversack_server.memory.choices import choose, options_chosen, unused_settings
 from haversack_server.memory.degrees import Degrees, assumed, resolve
 from haversack_server.memory.embeddings import shared_bytes
 from haversack_server.memory.evidence import Settings
@@ -20,9 +20,10 @@ from haversack_server.memory.finetuned import finetuned, numbers_of, with_wide_a
 from haversack_server.memory.hf_config import ReadConfig
 from haversack_server.memory.inputs.model import read_model
 from haversack_server.memory.kernel_profile import DEFAULT, KernelProfile, load
+from haversack_server.memory.model_loading import HELD_FROM_LOADING, Loading, loading_of
 from haversack_server.memory.moved_activations import on_the_way
 from haversack_server.memory.offload import Kept, offload_of
-from haversack_server.memory.options import BlockOptions, option_table, work_ns
+from haversack_server.memory.options import BlockOptions, Made, option_table, work_ns
 from haversack_server.memory.prediction import MORE_AT_THE_LOSS
 from haversack_server.memory.ranks import RankLine, rank_lines
 from haversack_server.memory.recipe import Recipe, recipe
@@ -47,6 +48,8 @@ from haversack_server.memory.states import (
     architecture_units,
     rank_states,
 )
+from haversack_server.memory.timeline import highest_bytes
+from haversack_server.memory.validated import Covered, not_validated, settings_in_use
 
 # NVIDIA A100 80GB datasheet: dense bf16 and HBM2e.
 A100_FLOPS_PER_S = 312 * 10**12
@@ -69,6 +72,8 @@ class ModelRun:
     stages: tuple[Chain, ...]
     settings: Settings
     kind: str
+    in_use: Covered
+    not_validated: tuple[str, ...]
     assumptions: tuple[str, ...]
     ignored_inputs: tuple[str, ...]
 
@@ -81,6 +86,12 @@ class ModelRun:
         known = {block.name: None for block in self.chain.blocks}
         choices = [choose(stage, training, known) for stage in self.stages]
         return rank_lines(self.stages, choices, whole=whole)
+
+    def only_height(self, training: Training) -> int | None:
+        """Give the highest bytes of the one class of ranks; None if there may be several."""
+        if len(self.stages) != 1:
+            return None
+        return highest_bytes(self.stages[0], choose(self.stages[0], training))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,13 +129,17 @@ def model_run(run: TrainingRun, *, chosen_only: bool = False) -> ModelRun:
     """
     filled = _filled(run)
     run, model, degrees, shape = filled.run, filled.model, filled.degrees, filled.shape
-    save_only = chosen_only and saves_all(run.training)
-    table = option_table(model, filled.profile, shape, save_only=save_only)
+    up_to = options_chosen(run.training) if chosen_only else Made.ALL
+    table = option_table(model, filled.profile, shape, up_to=up_to)
     rates, rate_assumptions = _rates(run.device)
     chain = _chain(filled, table, rates)
     stages, division_assumptions = _stages(filled, chain, table[-1].input_bytes)
     kinds = kinds_of_run(run, model, degrees, filled.profile, filled.numbers.compute)
-    with_margins, ends_from = calibrated(filled.profile.name, kinds, degrees.world_size)
+    in_use = settings_in_use(run, model, degrees, shape, filled.numbers)
+    outside = not_validated(filled.profile.name, in_use)
+    with_margins, ends_from = calibrated(
+        filled.profile.name, kinds, degrees.world_size, validated=not outside
+    )
     return ModelRun(
         architecture=model,
         profile=with_margins,
@@ -133,12 +148,15 @@ def model_run(run: TrainingRun, *, chosen_only: bool = False) -> ModelRun:
         chain=chain,
         settings=settings_of(run, model, degrees, shape),
         kind=kinds[0],
+        in_use=in_use,
+        not_validated=outside,
         stages=stages,
         assumptions=(
             *filled.assumptions,
             *division_assumptions,
             *_kernel_assumptions(run, filled.profile, ends_from),
             *((MORE_AT_THE_LOSS,) if model.prediction_layers else ()),
+            *((HELD_FROM_LOADING,) if chain.loading else ()),
             *schedule_assumptions(chain, run, filled.tied),
             *rate_assumptions,
             *filled.read.assumptions,
@@ -200,7 +218,16 @@ def _chain(filled: _Filled, table: Sequence[BlockOptions], rates: Rates) -> Chai
         gradients_stand=profile.gradients_persist or numbers.main_gradients,
         graph_outlives_backward=profile.graph_outlives_backward,
         offload=kept.offload,
+        loading=_loading(filled),
     )
+
+
+def _loading(filled: _Filled) -> Loading | None:
+    """Make and load the model, where the request says what quantizes its weights."""
+    given = filled.run.training.finetuning
+    if given is None or not given.quantized_by:
+        return None
+    return loading_of(filled.model.units, given.quantized_by, filled.numbers.parameter)
 
 
 def _stages(

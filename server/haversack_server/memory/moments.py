@@ -33,6 +33,7 @@ class Column(enum.IntEnum):
     GRAPH = 18
     WEIGHT_COPIES = 19
     ON_THE_WAY = 20
+    CONVERSION = 21
 
 
 class Place(enum.Enum):

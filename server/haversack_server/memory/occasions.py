@@ -1,4 +1,4 @@
-"""What a job holds beside training steps: evaluation, saving and loading of training checkpoints.
+"""What a job holds beside training steps: quantizing its weights, evaluation, saving and loading.
 
 Evaluation runs forward without gradients, so blocks keep nothing but their output. A sharded
 checkpoint moves each rank's own shards between device and disk and gathers nothing; a full one
@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from haversack.parallelism import Sharding
 from haversack.run import Occasion
 from haversack_server.memory.chain import Chain, ChainBlock
+from haversack_server.memory.model_loading import QUANTIZING
 from haversack_server.memory.moments import Column, Place, Stretch
 from haversack_server.memory.schedule.choose import Schedule
 from haversack_server.memory.schedule.span import Span
@@ -41,6 +42,16 @@ def occasions(
         after[Column.GRADIENTS] = chain.states.gradient_bytes
         after[Column.TEMPORARIES] = max(0, chain.states.temporary_bytes - gathered)
         yield "loading", "loading a training checkpoint", after
+
+
+def quantizing(chain: Chain) -> Iterator[tuple[str, str, Columns]]:
+    """Give the height of making and loading the model, where that takes more than the model."""
+    if chain.loading is None:
+        return
+    columns = [0] * len(Column)
+    columns[Column.PARAMETERS] = min(chain.states.parameter_bytes, chain.loading.peak_bytes)
+    columns[Column.CONVERSION] = chain.loading.peak_bytes - columns[Column.PARAMETERS]
+    yield QUANTIZING, "weights are quantized", columns
 
 
 def _evaluation(chain: Chain, schedule: Schedule, standing: Columns) -> tuple[str, str, Columns]:

@@ -4,6 +4,7 @@ Equal blocks share their rows, so each tape is simulated once. Knows nothing of 
 phases or budgets.
 """
 
+import enum
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -22,10 +23,19 @@ from haversack_server.memory.moved_activations import moved
 from haversack_server.memory.parts import FLOAT_BYTES
 from haversack_server.memory.policies import regions_of, selective
 from haversack_server.memory.prediction import predicting_head, recomputed
+from haversack_server.memory.same import Same
 from haversack_server.memory.tape import OptionRow, Tape, measure
 from haversack_server.memory.traits import Stack
 
 NANOSECONDS = 1_000_000_000
+
+
+class Made(enum.Enum):
+    """Up to which option a table is made, in the order of its rows."""
+
+    SAVE = "save"
+    RECOMPUTE = "recompute"
+    ALL = "all"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +58,7 @@ class BlockOptions:
     """The options of one unit, ``save`` first, and what the chain sees of it.
 
     ``forward_flops`` and ``forward_moved_bytes`` are those of one forward run; ``logits`` is the
-    head's alone, and None where only the option ``save`` was asked for.
+    head's alone, and None where not all options were asked for.
     """
 
     name: str
@@ -68,16 +78,25 @@ class BlockOptions:
 
 
 def option_table(
-    architecture: Architecture, profile: KernelProfile, shape: Shape, *, save_only: bool = False
+    architecture: Architecture, profile: KernelProfile, shape: Shape, *, up_to: Made = Made.ALL
 ) -> tuple[BlockOptions, ...]:
-    """Return the options of every unit, in execution order; ``save_only`` has no others of them."""
+    """Return the options of every unit, in execution order, ``up_to`` those that are needed."""
     check_shape(architecture, shape)
+    return _table(Same(architecture), Same(profile), shape, up_to)
+
+
+@lru_cache(maxsize=64)
+def _table(
+    of_model: Same[Architecture], of_profile: Same[KernelProfile], shape: Shape, up_to: Made
+) -> tuple[BlockOptions, ...]:
+    """Name the options of every unit once for all runs that share them."""
+    architecture, profile = of_model.value, of_profile.value
     made: dict[tuple[UnitKind, int], BlockOptions] = {}
     for unit in architecture.units:
         key = (unit.kind, id(unit.variant))
         if key not in made:
             model = unit.variant or architecture
-            made[key] = _options_of(unit.kind, model, profile, shape, save_only)
+            made[key] = _options_of(unit.kind, model, profile, shape, up_to)
     return tuple(
         _named(unit.name, made[unit.kind, id(unit.variant)]) for unit in architecture.units
     )
@@ -116,12 +135,12 @@ def work_ns(work: tuple[tuple[int, int], ...], flops_per_s: float, bytes_per_s: 
 
 @lru_cache(maxsize=1024)
 def _options_of(
-    kind: UnitKind, model: Architecture, profile: KernelProfile, shape: Shape, save_only: bool
+    kind: UnitKind, model: Architecture, profile: KernelProfile, shape: Shape, up_to: Made
 ) -> BlockOptions:
     """Simulate a unit once for all that are equal; the name is still to be given."""
-    if not save_only:
-        saved = _options_of(kind, model, profile, shape, True)
-        return _with_all(kind, saved, model, profile, shape)
+    if up_to is not Made.SAVE:
+        saved = _options_of(kind, model, profile, shape, Made.SAVE)
+        return _with_more(kind, saved, model, profile, shape, up_to)
     tape = tape_of(kind, model, profile, shape)
     made = _block(kind, tape)
     if shape.offload_modules and kind is UnitKind.LAYER:
@@ -131,19 +150,25 @@ def _options_of(
     return replace(made, held_by_caller_bytes=_held_by_caller(model, profile, shape))
 
 
-def _with_all(
-    kind: UnitKind, saved: BlockOptions, model: Architecture, profile: KernelProfile, shape: Shape
+def _with_more(
+    kind: UnitKind,
+    saved: BlockOptions,
+    model: Architecture,
+    profile: KernelProfile,
+    shape: Shape,
+    up_to: Made,
 ) -> BlockOptions:
     """Add the options that run layers again, and what of a head is logits."""
     tape = tape_of(kind, model, profile, shape)
     again: tuple[OptionRow, ...] = ()
     if kind is UnitKind.HEAD:
-        saved = replace(saved, logits=_logit_terms(model, profile, shape))
+        if up_to is Made.ALL:
+            saved = replace(saved, logits=_logit_terms(model, profile, shape))
         again = (recomputed(tape),) if model.prediction_layers else ()
     elif kind is UnitKind.LAYER:
         again = (measure(tape, save=False),)
-    if not again:
-        return saved
+    if not again or up_to is Made.RECOMPUTE:
+        return replace(saved, options=(*saved.options, *again)) if again else saved
     partly = selective(tape, profile, shape.recompute_modules)
     if shape.offload_modules and kind is UnitKind.LAYER:
         partly = moved(tape, partly, regions_of(tape, shape.recompute_modules), shape)

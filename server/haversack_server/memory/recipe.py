@@ -64,9 +64,7 @@ _WIDTHS = {NumberType.FP32: 4, NumberType.BF16: 2, NumberType.FP16: 2}
 def recipe(training: Training, sharding: Sharding) -> tuple[Recipe, tuple[str, ...]]:
     """Choose the recipe of a run; gives the assumptions that were made beside it."""
     assumptions: list[str] = []
-    precision = training.precision
-    if precision is Precision.UNSPECIFIED:
-        precision = _DEFAULTS.get(sharding, Precision.BF16_FP32_MASTER)
+    precision = precision_of(training, sharding)
     optimizer = training.optimizer
     if optimizer is Optimizer.UNSPECIFIED:
         optimizer = Optimizer.ADAMW
@@ -82,6 +80,11 @@ def recipe(training: Training, sharding: Sharding) -> tuple[Recipe, tuple[str, .
     if training.precision is Precision.UNSPECIFIED:
         assumptions.append(f"precision: {made.formula} bytes per parameter ({made.source})")
     return made, tuple(assumptions)
+
+
+def precision_of(training: Training, sharding: Sharding) -> Precision:
+    """Give the precision of a run: what it says, else what its sharding is usually run with."""
+    return training.precision or _DEFAULTS.get(sharding, Precision.BF16_FP32_MASTER)
 
 
 def _make(training: Training, precision: Precision, optimizer: Optimizer) -> Recipe:

@@ -4,8 +4,9 @@ Package data, ``measured/spreads.json``, written by the benchmark of Estimate: f
 ends that held for each case when it was left out, with the cases and rows behind them; a kind of
 few cases takes in those of plain runs. A kind without rows has the ends of plain runs, or the
 profile's own margin if that is wider, and is called not calibrated; so is a run on several ranks
-of a kind that was measured on one only. A run may be of several kinds: where few cases stand behind
-the ends of the first, they are no nearer than those of the others.
+of a kind that was measured on one only. A run with a setting that no measured run of its profile
+has (``validated.py``) is never nearer than the profile's own margin. A run may be of several kinds:
+where few cases stand behind the ends of the first, they are no nearer than those of the others.
 """
 
 import json
@@ -68,11 +69,20 @@ class _Ends(NamedTuple):
 
 
 @cache
-def calibrated(name: str, kinds: tuple[str, ...], ranks: int) -> tuple[KernelProfile, str]:
+def calibrated(
+    name: str, kinds: tuple[str, ...], ranks: int, *, validated: bool = True
+) -> tuple[KernelProfile, str]:
     """Load a profile with the margins of a run, whose kinds are given with the one that decides
-    most first; and the sentence that says whence.
+    most first; and the sentence that says whence. ``validated``: measured runs have its settings.
     """
-    profile, kind = load(name), kinds[0]
+    profile = load(name)
+    ends = _ends(profile, kinds, ranks)
+    return _with_ends(profile, ends if validated else _outside(ends, profile))
+
+
+def _ends(profile: KernelProfile, kinds: Sequence[str], ranks: int) -> _Ends:
+    """Find the ends of a run by its kinds."""
+    name, kind = profile.name, kinds[0]
     known = spreads().get((name, kind))
     if known is None:
         plain = spreads().get((name, PLAIN))
@@ -82,8 +92,18 @@ def calibrated(name: str, kinds: tuple[str, ...], ranks: int) -> tuple[KernelPro
     else:
         ends = _Ends(known.low_permille, known.high_permille, known.sentence)
         if known.own_cases >= ENOUGH:
-            return _with_ends(profile, ends)
-    return _with_ends(profile, _no_nearer(ends, profile, kinds[1:]))
+            return ends
+    return _no_nearer(ends, profile, kinds[1:])
+
+
+def _outside(ends: _Ends, profile: KernelProfile) -> _Ends:
+    """Widen ends to the profile's margin, for a run outside the settings that were measured."""
+    low = max(ends.low, profile.margin_low_permille)
+    high = max(ends.high, profile.margin_high_permille)
+    if (low, high) == (ends.low, ends.high):
+        return ends
+    why = "with settings that are not validated, so"
+    return _Ends(low, high, f"{ends.sentence}; {why} - {low / 10:g} % and + {high / 10:g} %")
 
 
 def _no_nearer(ends: _Ends, profile: KernelProfile, kinds: Sequence[str]) -> _Ends:

@@ -17,13 +17,13 @@ other terms of the timeline. Knows nothing of transformers, dtypes or kernels.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from haversack_server.memory import regions
 from haversack_server.memory.regions import Region
 
 
-@dataclass(frozen=True, slots=True)
-class Storage:
+class Storage(NamedTuple):
     """Memory that an operation writes; a view has size 0 and a gradient of its own.
 
     ``gradient_bytes`` is 0 where no gradient flows (masks, statistics that are not differentiated).
@@ -34,8 +34,7 @@ class Storage:
     gradient_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Operation:
+class Operation(NamedTuple):
     """One kernel, as autograd sees it; ``reads`` are differentiated where they have gradients.
 
     ``saves``: kept for its backward. ``holds``: alive through it, as what it reads and what Python

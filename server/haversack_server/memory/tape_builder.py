@@ -6,7 +6,6 @@ norms, attention or families; ``tape_storages`` keeps the storages and their byt
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 
 from haversack_server.memory.adapters import adapted
 from haversack_server.memory.autocast import Autocast
@@ -142,7 +141,8 @@ class TapeBuilder(Storages):
     def keep(self, name: str) -> None:
         """Let the last operation save one more storage."""
         last = self._operations[-1]
-        self._operations[-1] = replace(last, saves=(*last.saves, name), holds=(*last.holds, name))
+        kept = last._replace(saves=(*last.saves, name), holds=(*last.holds, name))
+        self._operations[-1] = kept
 
     def split(
         self, name: str, source: str, names: Sequence[str], sizes: Sequence[int] = ()

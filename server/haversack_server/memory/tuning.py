@@ -18,6 +18,7 @@ from enum import StrEnum
 BLOCK = 64
 BLOCKS_PER_GROUP = 256
 FLOAT_BYTES = 4
+FACTOR_BYTES = 2
 
 # Tape names of products that a role stands for, where they are not the role itself.
 _ROLES: dict[str, frozenset[str]] = {
@@ -31,11 +32,17 @@ _ROLES: dict[str, frozenset[str]] = {
 
 
 class Stored(StrEnum):
-    """How frozen weights of a layer's products are stored."""
+    """How frozen weights of a layer's products are stored.
+
+    NF4_WHOLE_FACTORS is NF4_DOUBLE in which the factors of groups are a view of those of all
+    blocks, in 16 bits: torchao before they were copied (dtypes/nf4tensor.py,
+    ``double_quantize_scalers``, ``quantization_factor[:, 0]``).
+    """
 
     COMPUTE = "compute"
     NF4 = "nf4"
     NF4_DOUBLE = "nf4_double"
+    NF4_WHOLE_FACTORS = "nf4_whole_factors"
     INT8 = "int8"
 
 
@@ -98,5 +105,7 @@ def stored_bytes(stored: Stored, shape: tuple[int, ...], compute_bytes: int) -> 
     packed = -(-elements // 2)
     if stored is Stored.NF4:
         return packed + blocks * FLOAT_BYTES
+    if stored is Stored.NF4_WHOLE_FACTORS:
+        return packed + blocks + blocks * FACTOR_BYTES
     groups = -(-blocks // BLOCKS_PER_GROUP)
     return packed + blocks + groups * FLOAT_BYTES + FLOAT_BYTES

@@ -203,6 +203,22 @@ def test_what_keeps_to_the_devices_comes_before_what_is_faster_on_more() -> None
     assert here == sorted(here)
 
 
+def test_ranks_of_the_run_share_a_sequence_where_one_is_too_long_for_each() -> None:
+    run = EstimateRequest(
+        documents=(SMALL,),
+        training=Training(microbatch=1, seq=512),
+        parallelism=Parallelism(world_size=4, sharding=Sharding.ZERO_3),
+        questions=(EstimateQuestion.CHEAPEST_CHANGE,),
+    )
+    peak = estimate(run).peak
+    assert peak is not None
+    tight = Device(memory_bytes=peak.device.high_bytes - 1)
+    found = estimate(replace(run, device=tight)).fitting_changes
+    shared = next(each for each in found if each.change == "cp 4, accumulation 4")
+    assert shared.extra_gpus == 0
+    assert shared.extra_sent_bytes > 0
+
+
 def test_a_run_that_fits_needs_no_change() -> None:
     found = fitting(2**60, Training(microbatch=8, seq=512))
     assert found.verdict is EstimateVerdict.FITS

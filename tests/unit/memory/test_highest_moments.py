@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,7 @@ def test_nothing_that_decides_is_left_out(config: str) -> None:
             wholes = run.rank_lines(training)
         except (InvalidRequestError, NotSupportedError):
             continue  # blocks of another name, stages of few layers
+        assert run.only_height(training) in (None, wholes[0].peak_bytes)
         for whole, brief in zip(wholes, run.rank_lines(training, whole=False), strict=True):
             assert shown(brief.line) == shown(whole.line)
             assert set(brief.line.moments) <= set(whole.line.moments)
@@ -95,6 +97,15 @@ def test_what_a_schedule_lays_out_does_not_follow_from_activations(
     span = Span(start=0, stop=len(fresh.blocks), gradients_from=len(fresh.blocks))
     assert stretches_of(known).of(span, forward=True).stretches == tuple(alone.forward(span))
     assert stretches_of(known).of(span, forward=False).stretches == tuple(alone.backward(span))
+
+
+def test_the_height_alone_is_that_of_the_one_class_of_ranks() -> None:
+    text = json.dumps(json.loads((HF / "llama3_8b.json").read_text()) | {"num_hidden_layers": 4})
+    document = Document(format=DocumentFormat.HF_CONFIG, text=text)
+    run = EstimateRequest(documents=(document,), training=Training(seq=64))
+    (ranks,) = model_run(run).rank_lines(run.training)
+    assert model_run(run).only_height(run.training) == ranks.peak_bytes
+    assert model_run(replace(run, parallelism=Parallelism(pp=2))).only_height(run.training) is None
 
 
 def test_the_largest_of_a_column_is_the_largest_of_all_moments() -> None:

@@ -148,6 +148,14 @@ def _bert(reader: Reader, layers: int | None) -> dict[str, Any]:
 
 def _flags(reader: Reader) -> dict[str, Any]:
     learned = reader.word(_POSITIONS, "position-embedding-type")
+    positions = reader.whole("max-position-embeddings", least=1, most=2**40)
+    if positions is None and learned is not False:
+        # Megatron-LM asserts it too (megatron/training/arguments.py, validate_args).
+        reader.refuse(
+            "max-position-embeddings",
+            "is not given, and learned positions have a table of that length; give it, at least "
+            "seq-length, or --position-embedding-type rope",
+        )
     gated = bool(reader.flag("swiglu"))
     normed = reader.flag("qk-layernorm")
     return {
@@ -155,7 +163,7 @@ def _flags(reader: Reader) -> dict[str, Any]:
         "norm": reader.word(_NORMS, "normalization") or Norm.LAYER,
         "learned_positions": learned is not False,
         "rotary": Rotary.HALVES if learned is False else Rotary.NONE,
-        "max_positions": reader.whole("max-position-embeddings", least=1, most=2**40) or 1,
+        "max_positions": positions or 1,
         "gated": gated,
         "activation": Activation.SILU if gated else Activation.GELU,
         "query_key_norm": QueryKeyNorm.HEAD if normed else QueryKeyNorm.NONE,

@@ -171,12 +171,21 @@ def test_ranks_come_from_the_launcher() -> None:
     line = (
         "torchrun --nnodes 2 --nproc-per-node 8 --master-port 29500 pretrain_gpt.py \\\n"
         "  --num-layers 12 --hidden-size=512 --num-attention-heads 8 --bf16"
+        " --max-position-embeddings 1024"
     )
     reading = read(written(KIND, line))
     found = {each.field: each.value for each in reading.settings}
     assert found["parallelism.world_size"] == 16
     assert reading.ignored == ()
     assert reading.silent == ("launcher.master-port",)
+
+
+def test_learned_positions_without_their_number_are_refused_with_what_would_do() -> None:
+    line = "--num-layers 12 --hidden-size 512 --num-attention-heads 8"
+    wrong = refusal(line)
+    assert "max-position-embeddings is not given" in str(wrong)
+    assert "at least seq-length, or --position-embedding-type rope" in str(wrong)
+    assert read(written(KIND, f"{line} --position-embedding-type rope")).architecture
 
 
 def test_a_variable_of_the_shell_is_not_a_number() -> None:
