@@ -1,31 +1,40 @@
 """The planner against its gates: ``python -m tests.bench.plan [--only ...] [--write PAGE]``.
 
-Plans are executed: peaks by a tracker of live storages and by the CPU's allocator, gradients bit by
-bit. Other ways to choose are executed in the same run. Needs torch, transformers and ortools.
+With ``--parts FOLDER`` every section that runs is kept there, and the page has the kept ones in
+place of those that do not run; ``--merge`` runs none. Plans are executed: peaks by a tracker of
+live storages and by the CPU's allocator, gradients bit by bit. Other ways to choose are executed
+beside them. Needs torch, transformers and ortools.
 """
 
+import argparse
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import transformers
-from tests.bench import machine, plan_cases, plan_min_cut, plan_optimality, plan_peers
-from tests.bench.report import as_markdown, figures, options, told
+from tests.bench import machine, plan_cases, plan_min_cut, plan_optimality, plan_parts, plan_peers
+from tests.bench.report import as_markdown, options
 from tests.bench.table import Row, at_most
 
 from haversack.torch import Workload, profile
 
 INTRO = (
-    "By `python -m tests.bench.plan --write docs/benchmarks/plan.md`, unedited.",
+    "Written by `python -m tests.bench.plan --write docs/benchmarks/plan.md`. Counts, bytes and",
+    "ratios of them do not feel what else a machine does; CPU seconds of a profile do.",
     "",
     "Small models in fp32 on a CPU, without optimizer states, so that activations are most of the",
     "peak. Budgets lie between the floor of the option set and the peak with everything saved.",
-    "The reserve for the allocator is what it took beside live storages in the plain step and in",
-    "the plan of the least peak. Extra times are a roofline's, of operations one by one. Peers",
-    "are compared at the peak that they were executed with. min-cut: torch's partitioner with",
-    "activation_memory_budget, unfused, each against its own base, and ours at the share of the",
-    "peak that torch reached when it was asked for this one. Not compared here: wall time.",
+    "The reserve for the allocator is what it took beside live storages, and states of generators",
+    "that checkpoints keep, in the plain step and in the plan of the least peak. Extra times are a",
+    "roofline's, of operations one by one. Peers are compared at the peak that they were executed",
+    "with; rotor's schedules are solved by the kernel of its recurrence, in 2000 slots. By what is",
+    "predicted of both, rotor is ahead at 30 % of the ResNet; its schedule is above that when it",
+    "runs: [the decision](../decisions/0024-a-segment-may-hold-segments.md).",
+    "min-cut: torch's partitioner with activation_memory_budget, unfused, each against its own",
+    "base, and ours at the share of the peak that torch reached when it was asked for this one.",
+    "Not compared here: wall time.",
 )
 PEERED = ("gpt2 12 layers, tied", "llama 8 layers", "bert 6 layers, dropout", "resnet 16 blocks")
 
@@ -98,14 +107,43 @@ SECTIONS: dict[str, Callable[[], Iterator[Row]]] = {
 
 def main() -> None:
     """Print the machine and every figure; write the page if asked."""
-    arguments = options(__doc__, SECTIONS).parse_args()
+    arguments = _arguments()
     warnings.filterwarnings("ignore")
     logging: Any = transformers.logging
     logging.set_verbosity_error()
+    found = _run([] if arguments.merge else arguments.only, arguments.parts)
+    if not arguments.write:
+        return
+    if arguments.parts:
+        others = [name for name in SECTIONS if name not in found]
+        found.update({part.section: part for part in plan_parts.kept(arguments.parts, others)})
+    parts = [found[name] for name in SECTIONS if name in found]
+    rows = [row for part in parts for row in part.rows]
+    intro = (*(plan_parts.said(parts) if arguments.parts else ()), *INTRO)
+    arguments.write.write_text(as_markdown("Plan", intro, plan_parts.machine_of(parts), rows))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = options(__doc__)
+    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=list(SECTIONS))
+    parser.add_argument("--parts", type=Path, help="keep sections here, take others from here")
+    parser.add_argument("--merge", action="store_true", help="run none, take all from --parts")
+    found = parser.parse_args()
+    if found.merge and not (found.parts and found.write):
+        parser.error("--merge makes a page of kept sections: give --parts and --write")
+    return found
+
+
+def _run(names: Sequence[str], folder: Path | None) -> dict[str, plan_parts.Part]:
+    """Run sections in their order, whatever the order of the names; keep each once it is whole."""
     described = machine.describe()
-    rows = told(described, figures(SECTIONS, arguments.only), as_json=arguments.json)
-    if arguments.write:
-        arguments.write.write_text(as_markdown("Plan", INTRO, described, rows))
+    print(machine.heading(described))
+    found = {}
+    for name in [each for each in SECTIONS if each in names]:
+        found[name] = plan_parts.run(name, SECTIONS[name], described)
+        if folder is not None:
+            plan_parts.keep(folder, found[name])
+    return found
 
 
 if __name__ == "__main__":

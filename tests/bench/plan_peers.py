@@ -8,14 +8,13 @@ was executed with is not above the way.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
 from tests.bench.plan_cases import Subject, planned
+from tests.bench.plan_rotor import schedule
 from tests.bench.plan_runs import tracked_bytes
 from tests.bench.table import Row, at_least
 
 from haversack.plan import Plan
 from haversack.torch import apply
-from haversack_kernels import segments
 from haversack_server.plan.baselines import ways_of
 from haversack_server.plan.ladder import Ladder
 from haversack_server.plan.pieces import Piece
@@ -40,7 +39,7 @@ class Way:
 
 
 def rows(subject: Subject) -> Iterator[Row]:
-    """Compare every way with our plan at its peak, then the rotor at three budgets."""
+    """Compare every way with our plan at the peak that it was executed with."""
     ladder = ladder_of(subject)
     plain = subject.plain.tracked_bytes + subject.standing_bytes
     for name, pieces in _ways(ladder, [int(share * plain) for share in SHARES]):
@@ -49,7 +48,6 @@ def rows(subject: Subject) -> Iterator[Row]:
             ours = _ours(subject, way)
             what = f"{subject.name}, {name} at {way.executed_bytes / plain:.0%}: its extra / ours"
             yield at_least(SECTION, what, way.extra_ns / max(1, ours), 1.0)
-    yield from _rotor(subject, ladder, plain)
 
 
 def ladder_of(subject: Subject) -> Ladder:
@@ -73,6 +71,10 @@ def _ways(ladder: Ladder, budgets: list[int]) -> Iterator[tuple[str, tuple[Piece
     cut = square_root(ladder)
     if cut is not None:
         yield "sqrt(n) segments", cut
+    for share, budget_bytes in zip(SHARES, budgets, strict=True):
+        rotor = schedule(ladder, budget_bytes)
+        if rotor is not None:
+            yield f"rotor for {share:.0%}", rotor
 
 
 def _executed(subject: Subject, ladder: Ladder, name: str, pieces: tuple[Piece, ...]) -> Way:
@@ -99,46 +101,3 @@ def _ours(subject: Subject, way: Way) -> int:
     if _run(subject, again) <= way.executed_bytes:
         return again.extra_ns
     return found.extra_ns if found.actions else 2 * way.extra_ns
-
-
-def _rotor(subject: Subject, ladder: Ladder, plain: int) -> Iterator[Row]:
-    """Solve rotor's recurrence, nested segments of save and recompute, for the same budgets."""
-    chain = _columns(ladder)
-    for share in SHARES:
-        budget_bytes = int(share * plain)
-        rotor = segments.solve(chain, budget_bytes, unit=max(1, budget_bytes // 2000))
-        ours = planned(subject.profile, budget_bytes)
-        if rotor.feasible and rotor.extra:
-            cost = ours.extra_ns if ours.actions else 2 * rotor.extra
-            what = f"{subject.name}, rotor at {share:.0%}, both predicted: its extra / ours"
-            yield at_least(SECTION, what, rotor.extra / max(1, cost), 1.0)
-
-
-def _columns(ladder: Ladder) -> segments.Chain:
-    chain, table = ladder.chain, ladder.table
-    plain = [
-        index
-        for place, rows in enumerate(chain.options)
-        for index, row in enumerate(rows, int(table.offsets[place]))
-        if row.name in ("save", "recompute")
-    ]
-    counts = [sum(row.name in ("save", "recompute") for row in rows) for rows in chain.options]
-    inside = [each is not None for each in chain.inside]
-
-    boundary = [each.recompute.retained_bytes if each else 0 for each in chain.inside]
-    peak = [each.recompute.forward_peak_bytes if each else 0 for each in chain.inside]
-    time = [each.forward_ns if each else 0 for each in chain.inside]
-    return segments.Chain(
-        offsets=np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
-        retained=table.retained[plain],
-        forward_peak=table.forward_peak[plain],
-        backward_peak=table.backward_peak[plain],
-        extra=table.extra[plain],
-        inside=np.repeat(np.array(inside), counts),
-        plain_peak=np.array(peak, dtype=np.int64),
-        plain_time=np.array(time, dtype=np.int64),
-        boundary=np.array(boundary, dtype=np.int64),
-        gathered=np.zeros(len(counts), dtype=np.int64),
-        forward_base=table.forward_base,
-        backward_base=table.backward_base,
-    )

@@ -1,7 +1,8 @@
 """A model's real step, executed: its peaks by two counts, its loss and its gradients.
 
-The tracker counts live storages; the allocator is the CPU's, as PyTorch's profiler hears of it, and
-has the workspaces of kernels in it. Parameters, buffers and arguments are beside both.
+The tracker counts live storages, and states of the generator; the allocator is the CPU's, as
+PyTorch's profiler hears of it, and has the workspaces of kernels in it. Parameters, buffers and
+arguments are beside both.
 """
 
 import gc
@@ -78,7 +79,7 @@ def _step(workload: Workload) -> Any:
 def _tracked(workload: Workload) -> tuple[int, torch.Tensor, tuple[torch.Tensor, ...]]:
     model: Any = workload.model
     gc.collect()
-    tracker: Any = LiveStorages(standing(workload))
+    tracker: Any = LiveStorages(standing(workload), states=True)
     with tracker:
         _, loss = _step(workload)
     gradients = tuple(each.grad for each in model.parameters() if each.grad is not None)

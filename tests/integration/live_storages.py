@@ -8,6 +8,7 @@ test are chosen such that no activation has those of a parameter.
 import weakref
 from collections.abc import Iterable
 from typing import Any
+from unittest import mock
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -22,10 +23,18 @@ def key_of(tensor: torch.Tensor) -> Key:
 
 
 class LiveStorages(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts ``live_bytes`` and ``peak_bytes`` of storages that are made while it is active."""
+    """Counts ``live_bytes`` and ``peak_bytes`` of storages that are made while it is active.
+
+    With ``states`` it counts those of the CPU's generator too: a checkpoint keeps them, and no
+    operation makes them.
+    """
 
     def __init__(
-        self, known: Iterable[torch.Tensor] = (), parameters: Iterable[torch.Tensor] = ()
+        self,
+        known: Iterable[torch.Tensor] = (),
+        parameters: Iterable[torch.Tensor] = (),
+        *,
+        states: bool = False,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.live_bytes = 0
@@ -34,6 +43,26 @@ class LiveStorages(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._known = [*known, *(parameters := list(parameters))]
         self._left_out = {key_of(row) for row in parameters}
         self._seen = {row.untyped_storage()._cdata for row in self._known}
+
+        self._states = mock.patch.object(torch, "get_rng_state", self._counted_state)
+        self._counts_states = states
+
+    def __enter__(self) -> "LiveStorages":
+        if self._counts_states:
+            self._states.start()
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        super().__exit__(*raised)  # type: ignore[no-untyped-call]
+        if self._counts_states:
+            self._states.stop()
+
+    def _counted_state(self) -> torch.Tensor:
+        state = torch.default_generator.get_state()
+        self._count(state)
+        self.peak_bytes = max(self.peak_bytes, self.live_bytes)
+        return state
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None

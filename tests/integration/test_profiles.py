@@ -107,7 +107,7 @@ def execute(workload: Workload) -> Executed:
     gc.collect()
     torch.manual_seed(1)
     given = [*workload.args, *workload.kwargs.values()]
-    tracker: Any = LiveStorages([*model.parameters(), *model.buffers(), *given])
+    tracker: Any = LiveStorages([*model.parameters(), *model.buffers(), *given], states=True)
     with tracker:
         output = model(*workload.args, **workload.kwargs)
         loss = workload.loss(output) if workload.loss is not None else output.loss

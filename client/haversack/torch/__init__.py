@@ -13,10 +13,14 @@ if TYPE_CHECKING:
     from haversack.torch.measuring import calibrate, measure
     from haversack.torch.profiling import profile
     from haversack.torch.replay import replay_context
+    from haversack.torch.training_run import TrainingRun
+    from haversack.torch.training_workload import TrainingWorkload
     from haversack.torch.workload import Workload
 
 __all__ = [
     "Measured",
+    "TrainingRun",
+    "TrainingWorkload",
     "Workload",
     "apply",
     "calibrate",
@@ -28,6 +32,8 @@ __all__ = [
 # Modules are named otherwise than what they give: an import would put the module in its place.
 _MODULES = {
     "Measured": "measured",
+    "TrainingRun": "training_run",
+    "TrainingWorkload": "training_workload",
     "Workload": "workload",
     "apply": "applying",
     "calibrate": "measuring",

@@ -5,8 +5,10 @@ PyTorch's profiler of each block that it takes and gives back, workspaces of ker
 was there before the step is added up from the tensors that are known. Knows no model and no plan.
 """
 
+import contextlib
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -15,6 +17,8 @@ from torch.autograd.profiler import record_function
 from haversack.torch.boundaries import Place
 
 _MARK = "haversack place "
+_LEVEL = "KINETO_LOG_LEVEL"  # read by the profiler's library when it is first used
+_NOTHING = "6"  # above USDT, its highest, by which it tells that a profile began and ended
 
 
 class Reader(ABC):
@@ -91,7 +95,8 @@ class CpuReader(Reader):
         """Run the step under the profiler."""
         live = self._standing_bytes()
         activities = [torch.profiler.ProfilerActivity.CPU]
-        with torch.profiler.profile(activities=activities, profile_memory=True) as profiler:
+        profile = torch.profiler.profile(activities=activities, profile_memory=True)
+        with _silence(), profile as profiler:
             step()
         results: Any = profiler.profiler
         events = sorted(results.kineto_results.events(), key=lambda event: event.start_ns())
@@ -109,3 +114,16 @@ class CpuReader(Reader):
         """Leave a mark among the profiler's events."""
         with record_function(f"{_MARK}{len(self._places)}"):
             self._places.append(place)
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """Have the profiler's library write nothing to standard error, unless the caller asked it."""
+    if _LEVEL in os.environ:
+        yield
+        return
+    os.environ[_LEVEL] = _NOTHING
+    try:
+        yield
+    finally:
+        del os.environ[_LEVEL]

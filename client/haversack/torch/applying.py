@@ -7,7 +7,6 @@ is.
 """
 
 from collections.abc import Iterator, Mapping
-from itertools import groupby
 from types import TracebackType
 
 from torch import nn
@@ -17,9 +16,12 @@ from haversack.errors import InvalidRequestError, NotSupportedError, Violation, 
 from haversack.plan import Plan
 from haversack.run import BlockAction
 from haversack.torch.blocks import fingerprint, inner_module, named_blocks
+from haversack.torch.compiled import refuse_wrapped
+from haversack.torch.planned_segments import segments_of
 from haversack.torch.policy import Policy, parsed
 from haversack.torch.regions import Region, caching_configs
 from haversack.torch.replay import ContextFn
+from haversack.torch.segment_runs import Nest
 from haversack.torch.segments import Member, Segment
 
 Placed = Region | Member
@@ -85,10 +87,11 @@ def apply(model: nn.Module, plan: Plan, *, context_fn: ContextFn | None = None) 
         )
     actions = _changing(plan)
     names = [action.block for action in actions]
+    refuse_wrapped(inner, names)
     check(_other_model(inner, plan))
     blocks = named_blocks(inner, names, "plan.actions")
-    policies, segments = _policies(plan, actions), _segments(plan)
-    segmented = {name for names in segments for name in names}
+    policies, segments = _policies(plan, actions), segments_of(plan)
+    segmented = {name for segment in segments for name in segment.blocks}
     _refuse_sharded(blocks, segmented)
     for name, block in blocks.items():
         _refuse(inner, name, block)
@@ -97,39 +100,17 @@ def apply(model: nn.Module, plan: Plan, *, context_fn: ContextFn | None = None) 
         for name, block in blocks.items()
         if name not in segmented
     ]
-    for names in segments:
-        regions += _members({name: blocks[name] for name in names}, context_fn)
+    for segment in segments:
+        own = {name: blocks[name] for name in segment.blocks}
+        regions += _members(own, segment.nest, context_fn)
     return Applied(regions, {action.block: action.option for action in actions}, inner)
 
 
 def _members(
-    blocks: Mapping[str, nn.Module], context_fn: ContextFn | None
+    blocks: Mapping[str, nn.Module], nest: Nest, context_fn: ContextFn | None
 ) -> Iterator[tuple[nn.Module, Member]]:
-    segment = Segment(blocks, context_fn=context_fn)
+    segment = Segment(blocks, nest=nest, context_fn=context_fn)
     return zip(blocks.values(), segment.members, strict=True)
-
-
-def _segments(plan: Plan) -> list[list[str]]:
-    """Group the blocks of each segment; refuse what is none."""
-    found: dict[int, list[str]] = {}
-    violations = []
-    for place, action in enumerate(plan.actions):
-        if action.segment and action.option != "recompute":
-            violations.append(
-                Violation(
-                    f"plan.actions[{place}].segment",
-                    f"{action.block} is {action.option[:60]!r} in a segment, whose blocks are "
-                    "recomputed as one; recompute would do",
-                )
-            )
-    for number, actions in groupby(plan.actions, key=lambda action: action.segment):
-        if number in found:
-            sentence = f"segment {number} is in two pieces; its blocks follow one another"
-            violations.append(Violation("plan.actions", sentence))
-        if number:
-            found[number] = [action.block for action in actions]
-    check(violations)
-    return list(found.values())
 
 
 def _changing(plan: Plan) -> list[BlockAction]:
@@ -163,13 +144,35 @@ def _policies(plan: Plan, actions: list[BlockAction]) -> dict[str, Policy | None
 
 
 def _other_model(model: nn.Module, plan: Plan) -> list[Violation]:
-    """Find the blocks whose names or shapes are not those of the model that was planned."""
+    """Find the blocks whose names or shapes are not those of the model that was planned.
+
+    Where all of them are, what is around them may still be another model's.
+    """
     modules = dict(model.named_modules())
-    return [
+    found = [
         Violation(f"plan.actions[{place}]", _difference(modules.get(action.block), action))
         for place, action in enumerate(plan.actions)
         if action.fingerprint and _fingerprint(modules.get(action.block)) != action.fingerprint
     ]
+    if found or plan.model_fingerprint in ("", fingerprint(model)):
+        return found
+    return [Violation("plan.model_fingerprint", _around(modules, plan))]
+
+
+def _around(modules: Mapping[str, nn.Module], plan: Plan) -> str:
+    """Say what this model has around the plan's blocks; first what is beside them in a list."""
+    planned = [action.block for action in plan.actions if action.block in modules]
+    beside = [
+        f"{parent}.{name}" if parent else name
+        for parent in dict.fromkeys(each.rpartition(".")[0] for each in planned)
+        for name, _ in modules[parent].named_children()
+    ]
+    more = next((each for each in beside if each not in planned), None)
+    such = f", such as {more}, which the plan does not have" if more else ""
+    return (
+        "the plan is of another model: its blocks are here, but what is around them has other "
+        f"parameters or buffers{such}; plan for this model anew"
+    )
 
 
 def _fingerprint(block: nn.Module | None) -> str:

@@ -3,6 +3,7 @@
 Knows how a step runs and what cannot be run so; reads no figures.
 """
 
+import contextlib
 import gc
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -13,7 +14,6 @@ from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
-    FakeTensorMode,
 )
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.parallel import DistributedDataParallel
@@ -21,6 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from haversack.errors import InvalidRequestError, NotSupportedError
 from haversack.torch.fakes import Fakes, fake_of, faked
 from haversack.torch.loss import loss_of
+from haversack.torch.own_calls import refusing_checkpoints, refusing_kept_graphs
 from haversack.torch.policy import parsed
 from haversack.torch.regions import Region, caching_configs
 from haversack.torch.segments import Segment
@@ -88,6 +89,7 @@ class FakeStep:
         self._made_segments: list[Segment] = []
         self._workload = workload
         self._model: nn.Module = workload.model  # type: ignore[assignment]
+        self._names = {id(module): name for name, module in self._model.named_modules()}
         self._watch = watch
         self._options = options
 
@@ -97,7 +99,7 @@ class FakeStep:
         Without ``backward`` only the model's forward is run, and nothing is kept for one: what is
         alive is what the model's code holds.
         """
-        names = {id(module): name for name, module in self._model.named_modules()}
+        names = self._names
         caching = list(caching_configs(self._model))
         # The collector would free what lies in cycles at moments of its own.
         collects = gc.isenabled()
@@ -105,7 +107,7 @@ class FakeStep:
         try:
             for config in caching:
                 config.use_cache = False
-            with faked(self._model, self._fakes) as mode:
+            with refusing_kept_graphs(names), self._placed() as mode:
                 self._watch.begin(self._model)
                 self._put_blocks()
                 self._step(mode, backward)
@@ -120,6 +122,21 @@ class FakeStep:
             if collects:
                 gc.enable()
 
+    def _placed(self) -> contextlib.AbstractContextManager[Any]:
+        """Have the model as the step needs it; gives the mode that the step runs in."""
+        return faked(self._model, self._fakes)
+
+    def _given(self, mode: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Give the arguments of the step."""
+        given: tuple[tuple[Any, ...], dict[str, Any]] = fake_of(
+            mode, (self._workload.args, dict(self._workload.kwargs))
+        )
+        return given
+
+    def _followed(self) -> Any:
+        """Give what follows the storages of the step."""
+        return Storages(self._watch.record, self._watch.heard)
+
     def _put_blocks(self) -> None:
         blocks = {name: self._model.get_submodule(name) for name in self._watch.seen}
         for name, block in blocks.items():
@@ -127,7 +144,8 @@ class FakeStep:
             block.__dict__["forward"] = stub or self._watch.inside(name, block)
         members: dict[str, Any] = {}
         for names in self._segments:
-            segment = Segment({name: blocks[name] for name in names}, preserve_rng_state=False)
+            segment = Segment({name: blocks[name] for name in names})
+            segment.leave_generators()
             self._made_segments.append(segment)
             members.update(zip(names, segment.members, strict=True))
         for name, block in blocks.items():
@@ -135,17 +153,19 @@ class FakeStep:
             forward = block.forward if option == "save" else _region(name, block, option)
             block.__dict__["forward"] = self._watch.around(name, members.get(name, forward))
 
-    def _step(self, mode: FakeTensorMode, backward: bool) -> None:
+    def _step(self, mode: Any, backward: bool) -> None:
         workload, record = self._workload, self._watch.record
-        args, kwargs = fake_of(mode, (workload.args, dict(workload.kwargs)))
-        storages: Any = Storages(record, self._watch.heard)
+        args, kwargs = self._given(mode)
+        storages = self._followed()
         if not backward:
-            with mode, storages, saved_tensors_hooks(_forget, _forget):
+            saving = saved_tensors_hooks(self._watch.saved, _forget)
+            with mode, storages, saving, refusing_checkpoints(self._names):
                 output = self._model(*args, **kwargs)
                 storages.end()
             return
         with mode, storages:
             output = self._model(*args, **kwargs)
+            self._watch.returned(output)
             loss = loss_of(workload, output).tensor
             if workload.between_forward_and_backward is not None:
                 workload.between_forward_and_backward()
@@ -159,15 +179,16 @@ class FakeStep:
 
 
 def _forget(tensor: Any) -> Any:
-    """Keep nothing for a backward that will not be."""
+    """Give nothing back: there will be no backward."""
     return None
 
 
 def _region(name: str, block: nn.Module, option: str) -> Region:
     policy = parsed(option)
     selective = policy.contexts() if policy is not None else None
-    # Generators are not drawn from under fake tensors, and their states cannot be set.
-    return Region(name, block, selective=selective, preserve_rng_state=False)
+    region = Region(name, block, selective=selective)
+    region.leave_generators()
+    return region
 
 
 def refusal_of(error: Exception, names: Mapping[int, str]) -> str | None:

@@ -55,13 +55,23 @@ class Fakes:
 def faked(model: nn.Module, fakes: Fakes | None = None) -> Iterator[FakeTensorMode]:
     """Make parameters and buffers fake until the end of the ``with``, ties kept."""
     fakes = fakes or Fakes()
+    with left_as_it_was(model):
+        for module in model.modules():
+            _make_fake(module, fakes)
+        with known_are_real():
+            yield fakes.mode
+
+
+@contextlib.contextmanager
+def left_as_it_was(model: nn.Module) -> Iterator[None]:
+    """Put back at the end what changes meanwhile on modules, and Python's and NumPy's generators.
+
+    Values of parameters and buffers are not among it.
+    """
     before = [_Snapshot(module) for module in model.modules()]
     draws = random.getstate(), np.random.get_state(legacy=False)
     try:
-        for each in before:
-            _make_fake(each.module, fakes)
-        with known_are_real():
-            yield fakes.mode
+        yield
     finally:
         for each in before:
             each.put_back()
@@ -78,15 +88,15 @@ class _Snapshot:
     """The attributes of a module, and what its tables have in them."""
 
     def __init__(self, module: nn.Module) -> None:
-        self.module = module
+        self._module = module
         self._attributes = dict(module.__dict__)
         self._tables = {name: module.__dict__[name].copy() for name in _TABLES}
 
     def put_back(self) -> None:
-        self.module.__dict__.clear()
-        self.module.__dict__.update(self._attributes)
+        self._module.__dict__.clear()
+        self._module.__dict__.update(self._attributes)
         for name, content in self._tables.items():
-            table = self.module.__dict__[name]
+            table = self._module.__dict__[name]
             table.clear()
             table.update(content)
 

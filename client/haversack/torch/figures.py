@@ -5,7 +5,7 @@ holds: these are terms of their own. So their sum is what was live, whichever op
 before it take.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from haversack.torch.owners import Owners
@@ -19,7 +19,10 @@ class Figures:
     ``retained_bytes`` are alive from its forward to its backward on its account. ``passing_bytes``
     are made before its forward, are there meanwhile and are retained by no earlier part;
     ``forward_peak_bytes`` leaves them out. ``gradient_bytes`` are made by its backward and outlive
-    the step; ``backward_peak_bytes`` has them in it.
+    the step; ``backward_peak_bytes`` has them in it. ``leaving_bytes`` are there when its backward
+    ends, beside these: gradients of what it was given. Peaks with ``model`` in their name are those
+    while the model itself runs: what is computed of its output is the caller's. ``waiting_bytes``
+    are there when it begins to run again: what it retains, and gradients.
     """
 
     retained_bytes: int = 0
@@ -27,6 +30,10 @@ class Figures:
     passing_bytes: int = 0
     backward_peak_bytes: int = 0
     gradient_bytes: int = 0
+    leaving_bytes: int = 0
+    waiting_bytes: int = 0
+    model_forward_peak_bytes: int = 0
+    model_backward_peak_bytes: int = 0
 
 
 def held_by_part(events: Iterable[Event], parts: int) -> list[int]:
@@ -38,21 +45,34 @@ def held_by_part(events: Iterable[Event], parts: int) -> list[int]:
     return found
 
 
-def figures(events: Sequence[Event], parts: int, owners: Owners) -> list[Figures]:
-    """Read the figures of all parts off one step."""
+def figures(
+    events: Sequence[Event], parts: int, owners: Owners, reruns: Mapping[int, int]
+) -> list[Figures]:
+    """Read the figures of all parts off one step; ``reruns`` say before which event each began."""
     found = [Figures() for _ in range(parts)]
-    live = _Live(parts, owners)
-    for event in events:
+    live, begins = _Live(parts, owners), {place: part for part, place in reruns.items()}
+    for place, event in enumerate(events):
+        if place in begins:
+            live.enter(begins[place])
+            found[begins[place]].waiting_bytes = live.own_bytes()
         live.add(event)
         live.enter(event.part)
         part = found[event.part]
         if event.in_backward:
-            part.backward_peak_bytes = max(part.backward_peak_bytes, live.own_bytes())
+            own = live.own_bytes()
+            part.backward_peak_bytes = max(part.backward_peak_bytes, own)
+            part.leaving_bytes = own - live.gradients[event.part]
+            if event.in_model:
+                # What is freed first was there when the gradient came.
+                own += max(0, -event.delta_bytes)
+                part.model_backward_peak_bytes = max(part.model_backward_peak_bytes, own)
         elif event.delta_bytes > 0:
             passing = live.passing_bytes()
             part.passing_bytes = max(part.passing_bytes, passing)
             own = live.own_bytes() - passing
             part.forward_peak_bytes = max(part.forward_peak_bytes, own)
+            if event.in_model:
+                part.model_forward_peak_bytes = part.forward_peak_bytes
     for made in _all_made(events):
         owner = owners.of(made)
         if owner is not None and not (made.in_backward or made.outlives):

@@ -1,60 +1,69 @@
-"""Selective policies: which results of a block's operations are saved, the rest being recomputed.
+"""Selective policies: which results of a block's operations are saved, and which left out.
 
 A policy names operations by overload and occurrence, so that it can travel as the name of an
-option: ``selective aten.mm.default:0,2 aten.bmm.default:1``. Occurrences count from 0 within one
-call of one block; views are not counted, as PyTorch's selective checkpoint never saves them.
+option: ``selective aten.mm.default:0,2 aten.bmm.default:1 without aten.add.Tensor:0``. Occurrences
+count from 0 within one call of one block; views are never saved. What is neither saved nor left
+out is recomputed.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch.utils import checkpoint
 from torch.utils.checkpoint import CheckpointPolicy
 
 from haversack.errors import NotSupportedError
+from haversack.torch.occurrences import Occurrence, read, written
 from haversack.torch.random_operations import draws_random
 from haversack.torch.replay import ContextFn
+from haversack.torch.trimmed import trimmed_contexts
 
-_PREFIX = "selective"
-_PART = re.compile(r"([\w.]+):(\d+(?:,\d+)*)")
+_PREFIX, _WITHOUT = "selective", "without"
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What is saved: pairs of an operation's overload and its occurrence in the block."""
+    """What is saved and left out: pairs of an operation's overload and its occurrence in the block.
 
-    saved: frozenset[tuple[str, int]]
+    What is left out is neither run again nor made: nothing that runs again may need it.
+    """
+
+    saved: frozenset[Occurrence]
+    left_out: frozenset[Occurrence] = frozenset()
 
     @property
     def option(self) -> str:
         """The name of the option; equal policies have equal names."""
-        places: dict[str, list[int]] = {}
-        for operation, occurrence in sorted(self.saved):
-            places.setdefault(operation, []).append(occurrence)
-        parts = [f"{name}:{','.join(map(str, found))}" for name, found in places.items()]
-        return " ".join([_PREFIX, *parts])
+        parts = [_PREFIX, *written(self.saved)]
+        if self.left_out:
+            parts += [_WITHOUT, *written(self.left_out)]
+        return " ".join(parts)
 
     def contexts(self) -> ContextFn:
         """Make a ``context_fn``; every call of the block counts its operations by itself."""
         make: Any = checkpoint.create_selective_checkpoint_contexts  # it has no types
-        return lambda: make(_decider(self.saved))
+        trimmed = trimmed_contexts(self.saved, self.left_out, _refuse_random)
+
+        def context_fn() -> Any:
+            # A compiler leaves out by itself what nobody needs, and takes PyTorch's modes alone.
+            if not self.left_out or torch.compiler.is_compiling():
+                return make(_decider(self.saved))
+            return trimmed()
+
+        return context_fn
 
 
 def parsed(option: str) -> Policy | None:
     """Read a policy from the name of an option; None if it is none."""
     prefix, *parts = option.split(" ")
-    found = [_PART.fullmatch(part) for part in parts]
-    if prefix != _PREFIX or not parts:
+    split = parts.index(_WITHOUT) if _WITHOUT in parts else len(parts)
+    saved, left_out = read(parts[:split]), read(parts[split + 1 :])
+    if prefix != _PREFIX or not parts or parts[-1] == _WITHOUT:
         return None
-    saved: set[tuple[str, int]] = set()
-    for match in found:
-        if match is None:
-            return None
-        saved.update((match[1], int(each)) for each in match[2].split(","))
-    return Policy(frozenset(saved))
+    return Policy(saved, left_out) if saved is not None and left_out is not None else None
 
 
 def _decider(saved: Iterable[tuple[str, int]]) -> Any:
@@ -67,11 +76,15 @@ def _decider(saved: Iterable[tuple[str, int]]) -> Any:
         counts[context.is_recompute, name] += 1
         if (name, place) not in saved:
             return CheckpointPolicy.PREFER_RECOMPUTE
-        if draws_random(operation, args, kwargs):
-            raise NotSupportedError(
-                f"{name} draws random numbers: were its result saved, those that are drawn after "
-                "it would be others in the recomputation; leave it out of the policy"
-            )
+        _refuse_random(operation, args, kwargs)
         return CheckpointPolicy.MUST_SAVE
 
     return decide
+
+
+def _refuse_random(operation: Any, args: Any, kwargs: Any) -> None:
+    if draws_random(operation, args, kwargs):
+        raise NotSupportedError(
+            f"{operation} draws random numbers: were its result saved, those that are drawn after "
+            "it would be others in the recomputation; leave it out of the policy"
+        )

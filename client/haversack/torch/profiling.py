@@ -14,7 +14,9 @@ from haversack.profile import Profile
 from haversack.torch.blocks import chained_blocks, detected_blocks, named_blocks
 from haversack.torch.fake_step import check_workload
 from haversack.torch.optimizers import with_surroundings
-from haversack.torch.policies import policies_of
+from haversack.torch.policies import cuts_of, policies_of
+from haversack.torch.policy import parsed
+from haversack.torch.real_step import device_of, on_device
 from haversack.torch.roofline import Roofline
 from haversack.torch.runs import Runs
 from haversack.torch.segment_figures import inside_of, longest_segments, with_segments
@@ -29,14 +31,17 @@ def profile(
     *,
     blocks: Sequence[str] | None = None,
     roofline: Roofline | None = None,
+    device: str | None = None,
     progress: Progress | None = None,
 ) -> Profile:
     """Profile a training step; gives a table of options for each block, to plan with.
 
-    ``blocks`` are names of modules; without them those of the workload are taken, else the
-    children of the model's ``ModuleList``s, else of its ``Sequential``s, else its own. Nothing is
-    computed and no memory taken; the model is left as it was, and may be on ``meta``. ``progress``
-    is called before each step with what it is for, the steps done and the number of all. Raises
+    ``blocks`` are names of modules, or of ``ModuleList``s of them; without them those of the
+    workload are taken, else the children of all ``ModuleList``s, else of ``Sequential``s, else the
+    model's own. Nothing is computed and no memory taken; the model is left as it was, and may be on
+    ``meta``. With a ``device``, which is where the model is, steps are run there for real, and
+    times are measured. ``progress`` is called before each step with what it is for, the steps done
+    and the number of all. Raises
     ``InvalidRequestError`` where no blocks are found, and ``NotSupportedError`` with the module
     where shapes or the path depend on data, a block runs twice or inside another, or a backward
     runs inside the forward.
@@ -45,15 +50,31 @@ def profile(
     chosen = _blocks(model, workload, blocks)
     tell = progress or _say_nothing
     tell("a first forward", 0, 1)
-    runs = Runs(workload, chosen, roofline or Roofline())
+    real = device_of(workload, device) if device is not None else None
+    runs = Runs(workload, chosen, roofline or Roofline(), real)
     steps = list(_options(runs))
+    refused = []
     for done, options in enumerate(steps):
         tell(_purpose(options), done + 1, len(steps) + 2)
-        runs.add(options)
+        refused += _tried(runs, options)
     tell("segments", len(steps) + 1, len(steps) + 2)
     read = runs.read()
     found = profile_of(model, chosen, runs.seen, read, runs.depending)
-    return with_surroundings(_with_segments(found, runs, read), workload, model)
+    found = replace(found, not_profiled=(*found.not_profiled, *dict.fromkeys(refused)))
+    found = with_surroundings(_with_segments(found, runs, read), workload, model)
+    return found if real is None else on_device(found, real)
+
+
+def _tried(runs: Runs, options: Mapping[str, str]) -> list[str]:
+    """Run a step; say why policies that leave something out cannot be, where they cannot."""
+    try:
+        runs.add(options)
+    except NotSupportedError as refused:
+        policies = map(parsed, options.values())
+        if not any(policy is not None and policy.left_out for policy in policies):
+            raise
+        return [f"a policy that leaves results out: {refused.message}"]
+    return []
 
 
 def _say_nothing(what: str, done: int, steps: int) -> None:
@@ -69,7 +90,9 @@ def _options(runs: Runs) -> Iterator[dict[str, str]]:
     yield {}
     if runs.open_blocks:
         yield dict.fromkeys(runs.open_blocks, "recompute")
-        yield from policies_of({name: runs.seen[name].savable for name in runs.open_blocks})
+        plain = policies_of({name: runs.seen[name].savable for name in runs.open_blocks})
+        yield from plain
+        yield from (cut for cut in cuts_of(runs.results) if cut not in plain)
 
 
 def _with_segments(found: Profile, runs: Runs, read: Sequence[Run]) -> Profile:
@@ -88,7 +111,7 @@ def _blocks(
 ) -> dict[str, nn.Module]:
     asked = names if names is not None else workload.regions
     if asked is not None:
-        found = named_blocks(model, asked, "blocks")
+        found = named_blocks(model, list(_members(model, asked)), "blocks")
     else:
         found = detected_blocks(model) or chained_blocks(model)
     if not found:
@@ -98,3 +121,14 @@ def _blocks(
             field="blocks",
         )
     return found
+
+
+def _members(model: nn.Module, names: Sequence[str]) -> Iterator[str]:
+    """Give the children of a list that is named, which does not run by itself."""
+    modules = dict(model.named_modules())
+    for name in names:
+        listed = modules.get(name)
+        if isinstance(listed, nn.ModuleList):
+            yield from (f"{name}.{child}" for child, _ in listed.named_children())
+        else:
+            yield name

@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from haversack.errors import InvalidRequestError, NotSupportedError
 from haversack.torch.replay import ContextFn
+from haversack.torch.states import standing_states
 
 # What checkpoint takes for its own settings, also where a block's arguments have these names.
 SETTINGS = frozenset(
@@ -42,19 +43,15 @@ class Region:
         *,
         context_fn: ContextFn | None = None,
         selective: ContextFn | None = None,
-        preserve_rng_state: bool = True,
     ) -> None:
         self.name = name
         self.forward: Callable[..., Any] = module.forward
         self._own = module.__dict__.get("forward")
         self._selective = selective is not None
-        self._settings: dict[str, Any] = {
-            "use_reentrant": False,
-            "preserve_rng_state": preserve_rng_state,
-        }
+        self._settings: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": True}
         given = [each for each in (context_fn, selective) if each is not None]
         if given:
-            self._settings["context_fn"] = functools.reduce(_both, given)
+            self._settings["context_fn"] = functools.reduce(both, given)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the forward; recompute it in backward, if there will be one."""
@@ -67,8 +64,14 @@ class Region:
         return checkpoint(function, *args, **self._settings, **kwargs)
 
     def leave_generators(self) -> None:
-        """Restore no generators: under fake tensors none is drawn from, and none can be set."""
-        self._settings["preserve_rng_state"] = False
+        """Restore no generators: under fake tensors none is drawn from, and none can be set.
+
+        A tensor stands for each state that would be kept.
+        """
+        if self._settings["preserve_rng_state"]:
+            own = self._settings.get("context_fn")
+            self._settings["preserve_rng_state"] = False
+            self._settings["context_fn"] = both(standing_states, own) if own else standing_states
 
     def put(self, module: nn.Module) -> None:
         """Take the place of the module's forward."""
@@ -89,7 +92,7 @@ class Region:
                     "recomputation; call the model with use_cache=False",
                     field=each,
                 )
-        if self._selective and _is_inside_checkpoint():
+        if self._selective and not torch.compiler.is_compiling() and _is_inside_checkpoint():
             raise NotSupportedError(
                 f"{self.name} is selective and runs inside another checkpoint, where PyTorch keeps "
                 "what both save; call it outside of that checkpoint, or plan without selective "
@@ -97,7 +100,9 @@ class Region:
             )
 
 
-def _both(outer: ContextFn, inner: ContextFn) -> ContextFn:
+def both(outer: ContextFn, inner: ContextFn) -> ContextFn:
+    """Make one ``context_fn`` of two."""
+
     def context_fn() -> _Contexts:
         forwards, recomputations = zip(outer(), inner(), strict=True)
         return _Nested(*forwards), _Nested(*recomputations)

@@ -5,8 +5,10 @@ once in the steps after it; the others of them have stand-ins, so that depth cos
 """
 
 import gc
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 
+import torch
 from torch import nn
 
 from haversack.torch.fake_step import FakeStep
@@ -14,6 +16,7 @@ from haversack.torch.fakes import Fakes
 from haversack.torch.figures import figures, held_by_part
 from haversack.torch.owners import Owners, passing_places
 from haversack.torch.policy import parsed
+from haversack.torch.real_step import RealStep, TimedWatch
 from haversack.torch.repeats import Repeats
 from haversack.torch.roofline import Roofline
 from haversack.torch.tables import Run
@@ -21,17 +24,25 @@ from haversack.torch.traces import TracingWatch
 from haversack.torch.watching import Watch
 from haversack.torch.workload import Workload
 
+_TIMED = 3  # steps by whose median the time of recomputation is known
+
 
 class Runs:
-    """Runs steps of a workload under fake tensors.
+    """Runs steps of a workload under fake tensors, or with a ``device`` for real on that.
 
     ``order`` names the blocks as they ran, ``open_blocks`` those that may run twice; ``seen`` has
-    what each of them did, ``depending`` the parts whose path depends on the arguments.
+    what each of them did, ``results`` what each of the open ones made of what, ``depending`` the
+    parts whose path depends on the arguments.
     """
 
     def __init__(
-        self, workload: Workload, blocks: Mapping[str, nn.Module], roofline: Roofline
+        self,
+        workload: Workload,
+        blocks: Mapping[str, nn.Module],
+        roofline: Roofline,
+        device: torch.device | None = None,
     ) -> None:
+        self._device = device
         self._workload = workload
         self._blocks = blocks
         self._roofline = roofline
@@ -40,12 +51,13 @@ class Runs:
         FakeStep(workload, traced, {}, fakes=self._fakes).run(backward=False)
         self.order, self.seen, self.depending = traced.order, traced.seen, traced.depending
         self.open_blocks = [name for name in self.order if self.seen[name].may_recompute]
+        self.results = {name: traced.results_of(name) for name in self.open_blocks}
         self.repeats = _repeats(traced)
         self._charged: set[int] = set()
         self._stubs = {
             name: stub
             for name, stub in traced.stubs.items()
-            if stub is not None and not self.repeats.is_run(self.part(name))
+            if stub is not None and not self.repeats.is_run(self.part(name)) and device is None
         }
         self._steps: list[tuple[Mapping[str, str], Watch]] = []
 
@@ -72,11 +84,40 @@ class Runs:
     def watched(self, options: Mapping[str, str], segments: Iterable[Sequence[str]] = ()) -> Watch:
         """Run a step and give what was seen; figures of some blocks are those of others."""
         watch = Watch(self._blocks, self._roofline)
+        if self._device is not None:
+            return self._measured(watch, options, tuple(segments), self._device)
         step = FakeStep(
             self._workload, watch, options, segments, fakes=self._fakes, stubs=self._stubs
         )
         step.run()
         return watch
+
+    def _measured(
+        self,
+        watch: Watch,
+        options: Mapping[str, str],
+        segments: Sequence[Sequence[str]],
+        device: torch.device,
+    ) -> Watch:
+        """Run a step for real, then some for their time.
+
+        The median counts, of all blocks that do the same in the same surroundings.
+        """
+        RealStep(self._workload, watch, options, segments, device=device).run()
+        timed = [TimedWatch(self._blocks, self._roofline, device) for _ in range(_TIMED)]
+        for each in timed:
+            step = RealStep(self._workload, each, options, segments, device=device, is_timed=True)
+            step.run()
+        for name in self.order:
+            alike = [
+                each for each in self.order if self._stands_for(each) == self._stands_for(name)
+            ]
+            times_ns = [each.seen[other].recomputed_ns for each in timed for other in alike]
+            watch.seen[name].recomputed_ns = statistics.median(times_ns)
+        return watch
+
+    def _stands_for(self, name: str) -> int:
+        return self.repeats.stands_for[self.part(name)]
 
     def read(self) -> list[Run]:
         """Read the figures of all parts off each of the steps."""
@@ -93,7 +134,7 @@ class Runs:
         )
         events = watch.record.events
         self._charged |= owners.charged_takers(events)
-        found = figures(events, watch.parts, owners)
+        found = figures(events, watch.parts, owners, watch.reruns)
         held = held_by_part(events, watch.parts)
         standing = self.repeats.stands_for
         return Run(

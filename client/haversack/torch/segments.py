@@ -2,24 +2,24 @@
 
 A checkpoint of PyTorch takes one function. Blocks that follow one another in a model's loop have
 none in common, so a *segment* follows their calls: it notes the arguments of each, and in backward
-runs the calls again, one after the other. An argument that a block of the segment has made is not
-kept, it is made again; any other is kept, so that what runs between the blocks may be anything.
-Knows no plan.
+runs the calls again, one after the other. Which calls are saved then, and which run once more, is
+its nest. Knows no plan.
 """
 
 import contextlib
-import weakref
-from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
+from torch.utils._pytree import tree_leaves
 
 from haversack.errors import NotSupportedError
+from haversack.torch.regions import both
 from haversack.torch.replay import ContextFn
+from haversack.torch.segment_runs import Call, Made, Nest, Run
+from haversack.torch.states import standing_states
 from haversack.torch.surroundings import Surroundings
 
 Forward = Callable[..., Any]
@@ -29,27 +29,37 @@ class Segment:
     """The forwards of modules that follow one another; ``members`` replace those of the modules.
 
     ``skipping`` has the bytes of what a block handed to one that is not the next, by block and
-    result: in a shorter segment they may have to be kept.
+    result: in a shorter segment they may have to be kept. Blocks run again until all is there that
+    autograd saved, or to their end where ``stops_early`` is set to False. ``nest`` has the blocks
+    by their places; without it all are saved when they run again.
     """
 
     def __init__(
         self,
         blocks: Mapping[str, nn.Module],
         *,
+        nest: Nest | None = None,
         context_fn: ContextFn | None = None,
-        preserve_rng_state: bool = True,
     ) -> None:
         self.names = tuple(blocks)
+        self.nest = tuple(range(len(blocks))) if nest is None else nest
         self._context_fn = context_fn
-        self.preserves_random = preserve_rng_state
-        self._run: _Run | None = None
+        self.preserves_random = True
+        self.stops_early = True
+        self._run: Run | None = None
         self.skipping: dict[tuple[int, int], int] = {}
         self.members = [Member(self, place, module) for place, module in enumerate(blocks.values())]
+
+    def leave_generators(self) -> None:
+        """Restore none; a tensor stands for each state."""
+        if self.preserves_random:
+            own, self.preserves_random = self._context_fn, False
+            self._context_fn = both(standing_states, own) if own else standing_states
 
     def call(self, place: int, forward: Forward, args: Any, kwargs: Any) -> Any:
         """Run a block's forward as the segment's next one."""
         if place == 0:
-            self._run = _Run()
+            self._run = Run(self.nest, self.stops_early)
         run = self._run
         if run is None or len(run.calls) != place:
             self._run = None
@@ -62,7 +72,7 @@ class Segment:
         contexts = self._context_fn() if self._context_fn else _no_contexts()
         noted = run.noted((args, kwargs))
         self._note_skips(place, noted[0], (args, kwargs))
-        call = _Call(forward, noted, Surroundings.here(self.preserves_random), contexts[1])
+        call = Call(forward, noted, Surroundings.here(self.preserves_random), contexts[1])
         run.calls.append(call)
         with contexts[0], saved_tensors_hooks(run.pack, run.unpack):
             result = forward(*args, **kwargs)
@@ -71,7 +81,7 @@ class Segment:
 
     def _note_skips(self, place: int, noted: Sequence[Any], given: Any) -> None:
         for leaf, tensor in zip(noted, tree_leaves(given), strict=True):
-            if isinstance(leaf, _Made) and leaf.call < place - 1:
+            if isinstance(leaf, Made) and leaf.call < place - 1:
                 self.skipping[leaf.call, leaf.leaf] = tensor.untyped_storage().nbytes()
 
 
@@ -92,7 +102,7 @@ class Member:
 
     def leave_generators(self) -> None:
         """Restore no generators: under fake tensors none is drawn from, and none can be set."""
-        self.segment.preserves_random = False
+        self.segment.leave_generators()
 
     def put(self, module: nn.Module) -> None:
         """Take the place of the module's forward."""
@@ -108,155 +118,3 @@ class Member:
 
 def _no_contexts() -> tuple[Any, Any]:
     return contextlib.nullcontext(), contextlib.nullcontext()
-
-
-@dataclass(frozen=True, slots=True)
-class _Made:
-    """An argument that a call of the segment has made: which one, and which of its results."""
-
-    call: int
-    leaf: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    """A tensor from outside, and its version, by which a later change of it is seen."""
-
-    tensor: torch.Tensor
-    version: int
-
-
-@dataclass(slots=True)
-class _Call:
-    """A block's forward, its arguments, and what surrounded it."""
-
-    forward: Forward
-    given: tuple[list[Any], Any]
-    surroundings: Surroundings
-    again: Any
-
-
-class _Holder:
-    """Stands for a saved tensor; has it between the second run and its use."""
-
-    __slots__ = ("__weakref__", "tensor")
-
-    def __init__(self) -> None:
-        self.tensor: torch.Tensor | None = None
-
-
-class _CompleteError(Exception):
-    """All that was saved is there again."""
-
-
-class _Run:
-    """One pass through a segment: its calls so far, and what autograd saved in them."""
-
-    def __init__(self) -> None:
-        self.calls: list[_Call] = []
-        self._results: list[list[weakref.ref[torch.Tensor] | None]] = []
-        self._holders: list[weakref.ref[_Holder]] = []
-
-    def noted(self, given: Any) -> tuple[list[Any], Any]:
-        """Write down arguments, without what the segment itself has made."""
-        leaves, spec = tree_flatten(given)
-        return [self._note(leaf) for leaf in leaves], spec
-
-    def _note(self, leaf: Any) -> Any:
-        if not isinstance(leaf, torch.Tensor):
-            return leaf
-        for call, results in enumerate(self._results):
-            for place, result in enumerate(results):
-                if result is not None and result() is leaf:
-                    return _Made(call, place)
-        return _Kept(leaf, leaf._version)
-
-    def made(self, result: Any) -> None:
-        """Note what a call has returned; tensors are not kept alive by this."""
-        leaves = tree_leaves(result)
-        self._results.append(
-            [weakref.ref(leaf) if isinstance(leaf, torch.Tensor) else None for leaf in leaves]
-        )
-
-    def pack(self, tensor: torch.Tensor) -> _Holder:
-        """Keep a place for a tensor instead of the tensor."""
-        holder = _Holder()
-        self._holders.append(weakref.ref(holder))
-        return holder
-
-    def unpack(self, holder: _Holder) -> torch.Tensor:
-        """Give the tensor, after running the segment again if need be."""
-        if holder.tensor is None:
-            self._again()
-        tensor, holder.tensor = holder.tensor, None
-        if tensor is None:
-            raise NotSupportedError(
-                "blocks of a segment saved another number of tensors when they ran again; they do "
-                "not compute the same twice"
-            )
-        return tensor
-
-    def _again(self) -> None:
-        fills = _fill(self._holders)
-
-        def pack(tensor: torch.Tensor) -> None:
-            fills.send(tensor.detach())
-
-        next(fills)
-        with (
-            contextlib.suppress(_CompleteError),
-            torch.enable_grad(),
-            saved_tensors_hooks(pack, _never_unpacked),
-        ):
-            self._calls_again()
-
-    def _calls_again(self) -> None:
-        results: dict[int, list[Any]] = {}
-        last_use = self._last_uses()
-        for place, call in enumerate(self.calls):
-            leaves, spec = call.given
-            args, kwargs = tree_unflatten([_value(leaf, results) for leaf in leaves], spec)
-            with call.surroundings.again(), call.again:
-                result = call.forward(*args, **kwargs)
-            del args, kwargs
-            results[place] = tree_leaves(result)
-            del result
-            for done in [each for each in results if last_use.get(each, -1) <= place]:
-                del results[done]
-
-    def _last_uses(self) -> dict[int, int]:
-        """Tell which call is the last to take a result of each."""
-        found: dict[int, int] = {}
-        for place, call in enumerate(self.calls):
-            found.update({leaf.call: place for leaf in call.given[0] if isinstance(leaf, _Made)})
-        return found
-
-
-def _fill(
-    holders: Sequence[weakref.ref[_Holder]],
-) -> Generator[None, torch.Tensor, None]:
-    """Take tensors in the order in which they were saved, and give each to its holder."""
-    for place, each in enumerate(holders):
-        tensor = yield
-        holder = each()
-        if holder is not None:
-            holder.tensor = tensor
-        if place == len(holders) - 1:
-            raise _CompleteError
-
-
-def _never_unpacked(packed: Any) -> Any:
-    raise RuntimeError("a segment that runs again has no backward of its own")
-
-
-def _value(leaf: Any, results: Mapping[int, Sequence[Any]]) -> Any:
-    if isinstance(leaf, _Made):
-        return results[leaf.call][leaf.leaf]
-    if not isinstance(leaf, _Kept):
-        return leaf
-    if leaf.tensor._version != leaf.version:
-        raise NotSupportedError(
-            "an input of a segment was changed in place after its forward; running it again would "
-            "compute something else; plan without segments"
-        )
-    return leaf.tensor

@@ -48,12 +48,16 @@ class Made:
 
 @dataclass(slots=True)
 class Event:
-    """A storage is made (or grows) or is freed, while a part runs."""
+    """A storage is made (or grows) or is freed, while a part runs.
+
+    ``in_model`` is false from the model's return until the gradient of what it returned is there.
+    """
 
     part: int
     in_backward: bool
     made: Made
     delta_bytes: int
+    in_model: bool = True
 
 
 @dataclass(slots=True)
@@ -62,6 +66,7 @@ class Record:
 
     part: int = 0
     in_backward: bool = False
+    in_model: bool = True
     events: list[Event] = field(default_factory=list)
     known: dict[int, tuple[weakref.ref[Any], Made]] = field(default_factory=dict)
 
@@ -74,7 +79,7 @@ class Record:
 
     def add(self, made: Made, delta_bytes: int) -> None:
         """Note a change of live bytes at the present place."""
-        self.events.append(Event(self.part, self.in_backward, made, delta_bytes))
+        self.events.append(Event(self.part, self.in_backward, made, delta_bytes, self.in_model))
 
     def enter(self, part: int) -> None:
         """Go on to a part: forward in rising order, backward in falling order."""

@@ -14,7 +14,9 @@ from haversack.torch.storages import Record
 
 
 @dataclass(frozen=True, slots=True)
-class _Layout:
+class Layout:
+    """How a tensor lies, without its values."""
+
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     dtype: torch.dtype
@@ -22,11 +24,13 @@ class _Layout:
     requires_grad: bool
 
     @classmethod
-    def of(cls, tensor: torch.Tensor) -> "_Layout":
+    def of(cls, tensor: torch.Tensor) -> "Layout":
+        """Read it off a tensor."""
         shape, stride = tuple(tensor.shape), tensor.stride()
         return cls(shape, stride, tensor.dtype, tensor.device, tensor.requires_grad)
 
     def empty(self) -> torch.Tensor:
+        """Make a tensor that lies so, of no values in particular."""
         return torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=self.device)
 
 
@@ -47,7 +51,7 @@ class Stub:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return new tensors, arguments, or what is no tensor, as the block did."""
         given = tree_leaves((args, kwargs))
-        layouts = [each for each in self._results if isinstance(each, _Layout)]
+        layouts = [each for each in self._results if isinstance(each, Layout)]
         made = iter(_new(layouts, given))
         return tree_unflatten(
             [self._result(each, given, made) for each in self._results], self._spec
@@ -55,7 +59,7 @@ class Stub:
 
     @staticmethod
     def _result(each: Any, given: Sequence[Any], made: Any) -> Any:
-        if isinstance(each, _Layout):
+        if isinstance(each, Layout):
             return next(made)
         return given[each.place] if isinstance(each, _Argument) else each
 
@@ -76,7 +80,7 @@ def stub_of(record: Record, given: Any, result: Any) -> Stub | None:
             results.append(_Argument(arguments[id(leaf)]))
         elif _is_whole(record, leaf) and id(leaf.untyped_storage()) not in seen:
             seen.add(id(leaf.untyped_storage()))
-            results.append(_Layout.of(leaf))
+            results.append(Layout.of(leaf))
         else:
             return None
     return Stub(results, spec)
@@ -90,7 +94,7 @@ def _is_whole(record: Record, tensor: torch.Tensor) -> bool:
     return tensor.numel() * tensor.element_size() == made.size_bytes
 
 
-def _new(layouts: Sequence[_Layout], given: Sequence[Any]) -> tuple[torch.Tensor, ...]:
+def _new(layouts: Sequence[Layout], given: Sequence[Any]) -> tuple[torch.Tensor, ...]:
     tensors = [each for each in given if isinstance(each, torch.Tensor) and each.requires_grad]
     if any(each.requires_grad for each in layouts) and not tensors:
         tensors = [torch.empty(0, requires_grad=True)]  # stands for the block's parameters
@@ -102,9 +106,9 @@ class _Empty(torch.autograd.Function):
     """New tensors by layout, and gradients by the layout of what it was given."""
 
     @staticmethod
-    def forward(ctx: Any, layouts: Sequence[_Layout], *tensors: torch.Tensor) -> Any:
+    def forward(ctx: Any, layouts: Sequence[Layout], *tensors: torch.Tensor) -> Any:
         ctx.set_materialize_grads(False)
-        ctx.layouts = [_Layout.of(each) for each in tensors]
+        ctx.layouts = [Layout.of(each) for each in tensors]
         made = tuple(each.empty() for each in layouts)
         plain = [
             each for each, layout in zip(made, layouts, strict=True) if not layout.requires_grad

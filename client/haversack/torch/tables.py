@@ -5,7 +5,7 @@ differ from run to run, the largest counts.
 """
 
 import functools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -15,16 +15,22 @@ from haversack.basis import Basis
 from haversack.errors import NotSupportedError
 from haversack.profile import OptionTable, Profile, ProfileBlock
 from haversack.torch.blocks import digest, fingerprint
+from haversack.torch.divided import divided
 from haversack.torch.figures import Figures
 from haversack.torch.optimizers import NO_OPTIMIZER
+from haversack.torch.policy import parsed
 from haversack.torch.roofline import whole_ns
+from haversack.torch.states import state_bytes
 from haversack.torch.watching import Seen
 
+OF_FAKES = (
+    "times: they are a roofline's, of operations one by one; nothing was timed",
+    "kernels of other devices than the CPU, which may save other tensors",
+)
 NOT_PROFILED = (
     "workspaces of kernels, and what the allocator adds",
     NO_OPTIMIZER,
-    "times: they are a roofline's, of operations one by one; nothing was timed",
-    "kernels of other devices than the CPU, which may save other tensors",
+    *OF_FAKES,
 )
 
 
@@ -77,24 +83,30 @@ def profile_of(
         raise NotSupportedError("the model's blocks run in another order from step to step")
     parts = list(_parts(order, runs))
     tables = list(dict.fromkeys(table for _, _, table in parts))
-    sizes = _parameter_bytes(model, {name: blocks[name] for name in order})
+    ran = {name: blocks[name] for name in order}
+    sizes, shapes = _parameter_bytes(model, ran), divided(model, ran)
     found = tuple(
         replace(
             _block(name, part, runs, blocks.get(name), seen.get(name, Seen())),
             table=tables.index(table),
             parameter_bytes=sizes.get(name, 0),
+            parameters=shapes.get(name, ()),
             data_dependent=part in depending,
         )
         for part, name, table in parts
     )
     return Profile(
         fingerprint=digest(f"{each.name} {each.fingerprint}" for each in found),
+        model_fingerprint=fingerprint(model),
         basis=Basis.PROFILED,
         device="cpu",
+        region_bytes=state_bytes(),
         torch_version=torch.__version__,
         blocks=found,
         tables=tuple(tables),
         held_by_caller_bytes=max(run.held_bytes for run in runs),
+        model_forward_peak_bytes=max(run.figures[-1].model_forward_peak_bytes for run in runs),
+        model_backward_peak_bytes=max(run.figures[-1].model_backward_peak_bytes for run in runs),
         not_profiled=(*NOT_PROFILED, *_left_out(blocks, order)),
     )
 
@@ -127,8 +139,18 @@ def _rows(part: int, name: str, runs: Sequence[Run]) -> list[_Row]:
         row
         for row in rows.values()
         if row.option in ("save", "recompute")
-        or not any(row.is_beaten_by(other) for other in rows.values())
+        or not any(row.is_beaten_by(other) for other in _rivals(row, rows.values()))
     ]
+
+
+def _rivals(row: _Row, rows: Iterable[_Row]) -> list[_Row]:
+    """Give what may displace a policy: a plain one stays beside cuts, as others know it too."""
+    return [other for other in rows if _is_cut(row) or not _is_cut(other)]
+
+
+def _is_cut(row: _Row) -> bool:
+    policy = parsed(row.option)
+    return policy is not None and bool(policy.left_out)
 
 
 def _row(part: int, run: Run, runs: Sequence[Run], *, option: str) -> _Row:
@@ -178,6 +200,16 @@ def _block(
         name=name,
         table=0,
         gradient_bytes=max(run.figures[part].gradient_bytes for run in runs),
+        arriving_bytes=max(run.figures[part].passing_bytes for run in runs),
+        leaving_bytes=max(run.figures[part].leaving_bytes for run in runs),
+        waiting_bytes=max(
+            (
+                run.figures[part].waiting_bytes
+                for run in runs
+                if run.options.get(name) == "recompute"
+            ),
+            default=None,
+        ),
         draws_random=seen.draws or seen.draws_elsewhere,
         mutated_buffers=seen.mutated_buffers,
         has_collectives=seen.has_collectives,

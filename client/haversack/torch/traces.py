@@ -14,6 +14,7 @@ from torch import nn
 
 from haversack.torch.blocks import digest
 from haversack.torch.leaves import leaves_of
+from haversack.torch.results import Result, Results
 from haversack.torch.roofline import Roofline
 from haversack.torch.storages import Made, Record
 from haversack.torch.stubs import Stub, stub_of
@@ -109,6 +110,7 @@ class TracingWatch(Watch):
     def __init__(self, names: Iterable[str], roofline: Roofline) -> None:
         super().__init__(names, roofline)
         self.traces = Traces(self.record, ())
+        self.results = Results(self.record)
         self.stubs: dict[str, Stub | None] = {}
 
     def begin(self, model: nn.Module) -> None:
@@ -120,6 +122,23 @@ class TracingWatch(Watch):
         """Take note of an operation, and write it down."""
         super().heard(operation, args, kwargs, result)
         self.traces.heard(operation, (args, kwargs), result)
+        if self._running:
+            block = self._running[-1]
+            time_ns = self._roofline.ns(operation, args, kwargs, result)
+            occurrence = self.seen[block].operations[-1]
+            self.results.heard(block, occurrence, time_ns, (operation, args, kwargs), result)
+
+    def saved(self, tensor: torch.Tensor) -> None:
+        """Note what a block's backward needs."""
+        if self._running:
+            self.results.saved(self._running[-1], tensor)
+
+    def results_of(self, name: str) -> list[Result]:
+        """Give the results of a block, once the forward has run."""
+        found = self.results.of_block.get(name, [])
+        for result in found:  # a later block may have written to them
+            result.is_fixed |= result.occurrence in self.seen[name].changed
+        return found
 
     def _begin(self, name: str) -> int:
         part = super()._begin(name)
@@ -127,7 +146,8 @@ class TracingWatch(Watch):
         return part
 
     def ended(self, name: str, given: Any, result: Any) -> None:
-        """Learn to stand in for a block."""
+        """Learn to stand in for a block, and what others keep of it."""
+        self.results.returned(name, result)
         self.stubs[name] = stub_of(self.record, given, result)
 
 

@@ -46,6 +46,14 @@ def _kind(operation: Any) -> _Kind:
     return _Kind(str(operation), not is_view(operation) and not schema.is_mutable, written)
 
 
+def written_to(operation: Any, args: Any, kwargs: Any) -> list[Any]:
+    """Give those of an operation's arguments that it changes."""
+    return [
+        args[place] if place < len(args) else kwargs.get(name)
+        for place, name in _kind(operation).written
+    ]
+
+
 @dataclass(slots=True)
 class Seen:
     """What one block did in a step.
@@ -93,6 +101,7 @@ class Watch:
         self.order: list[str] = []
         self.skipping: dict[str, int] = {}
         self.depending: set[int] = set()
+        self.reruns: dict[int, int] = {}
         self._roofline = roofline
         self._running: list[str] = []
         self._counts: Counter[str] = Counter()
@@ -108,6 +117,21 @@ class Watch:
     def ended(self, name: str, given: Any, result: Any) -> None:
         """Be told what a block was given and returned."""
 
+    def saved(self, tensor: torch.Tensor) -> Any:
+        """Be told of a tensor that is saved for a backward that will not be; keep nothing."""
+
+    def returned(self, output: Any) -> None:
+        """Be told what the model returned, and hear when the first gradient of it is there."""
+        self.record.in_model = False
+
+        def arrived(gradient: torch.Tensor) -> None:
+            self.record.in_model = True
+
+        for leaf in tree_leaves(output):
+            if isinstance(leaf, torch.Tensor) and leaf.requires_grad:
+                hooked: Any = leaf  # the method has no types
+                hooked.register_hook(arrived)
+
     def skip(self, name: str, size_bytes: int) -> None:
         """Take note of bytes that a block hands to one of its segment that is not the next."""
         self.skipping[name] = self.skipping.get(name, 0) + size_bytes
@@ -118,7 +142,7 @@ class Watch:
         if depends_on_data(operation, args):
             self.depending.add(self.record.part)
         if not self.record.in_backward:
-            self._note_writing(kind, args, kwargs)
+            self._note_writing(operation, args, kwargs)
         if not self._running:
             return
         seen = self.seen[self._running[-1]]
@@ -137,9 +161,8 @@ class Watch:
             seen.draws_elsewhere |= given
         seen.has_collectives |= operation.namespace in _COLLECTIVES
 
-    def _note_writing(self, kind: "_Kind", args: Any, kwargs: Any) -> None:
-        for place, name in kind.written:
-            given = args[place] if place < len(args) else kwargs.get(name)
+    def _note_writing(self, operation: Any, args: Any, kwargs: Any) -> None:
+        for given in written_to(operation, args, kwargs):
             for made in self._made(given):
                 if made.maker is not None:
                     self.seen[self.order[made.part // 2]].changed.add(made.maker)
@@ -154,6 +177,8 @@ class Watch:
 
         def watched(*args: Any, **kwargs: Any) -> Any:
             if self.record.in_backward:
+                part = 2 * self.order.index(name) + 1
+                self.reruns.setdefault(part, len(self.record.events))
                 return self._run(name, forward, args, kwargs)
             self._counts.clear()
             before = _versions(args, kwargs), _buffers(module), _states()

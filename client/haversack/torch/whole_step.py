@@ -15,31 +15,44 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from haversack.errors import NotSupportedError
+from haversack.fsdp2 import fsdp2_ranks
 from haversack.observed import BACKWARD, FORWARD, OPTIMIZER, Observed
+from haversack.parallelism import Parallelism
 from haversack.plan import Plan
 from haversack.torch.applying import apply
 from haversack.torch.fake_step import check_workload, refusal_of
 from haversack.torch.fakes import fake_of, faked
 from haversack.torch.loss import loss_of
 from haversack.torch.optimizers import parameters_by_name, stepping, storage_bytes
+from haversack.torch.own_calls import refusing_kept_graphs
 from haversack.torch.regions import caching_configs
 from haversack.torch.roofline import Roofline
+from haversack.torch.sharded_storages import ShardedStorages
+from haversack.torch.sharding import own_part, sharded
 from haversack.torch.storages import Event, Storages
 from haversack.torch.watching import Watch
 from haversack.torch.workload import Workload
 
 
-def whole_step(workload: Workload, plan: Plan, *, microbatches: int = 1) -> Observed:
+def whole_step(
+    workload: Workload,
+    plan: Plan,
+    *,
+    microbatches: int = 1,
+    parallelism: Parallelism | None = None,
+) -> Observed:
     """Run a planned step and read the highest live bytes of every moment.
 
     The optimizer is the workload's, with its state there from the start, as in every step but the
-    first; without one the step ends with its last backward. The model and the optimizer are left
-    as they were. Raises what ``apply`` and ``profile`` raise.
+    first; without one the step ends with its last backward. With a ``parallelism`` it is the step
+    of rank 0 under ``fully_shard``, whose units are the plan's blocks. The model and the optimizer
+    are left as they were. Raises what ``apply`` and ``profile`` raise.
     """
     model = check_workload(workload)
     names = {id(module): name for name, module in model.named_modules()}
     try:
-        return _observed(workload, model, plan, microbatches)
+        with refusing_kept_graphs(names):
+            return _observed(workload, model, plan, microbatches, parallelism)
     except Exception as error:
         refusal = refusal_of(error, names)
         if refusal is None:
@@ -47,20 +60,33 @@ def whole_step(workload: Workload, plan: Plan, *, microbatches: int = 1) -> Obse
         raise NotSupportedError(refusal) from error
 
 
-def _observed(workload: Workload, model: nn.Module, plan: Plan, microbatches: int) -> Observed:
-    real = parameters_by_name(model)
+def _observed(
+    workload: Workload,
+    model: nn.Module,
+    plan: Plan,
+    microbatches: int,
+    parallelism: Parallelism | None,
+) -> Observed:
+    real, ranks = parameters_by_name(model), fsdp2_ranks(parallelism or Parallelism())
     with ExitStack() as stack:
         mode = stack.enter_context(_fake(model))
+        if ranks > 1 and parallelism is not None:
+            stack.enter_context(sharded(model, _blocks(model, plan), parallelism, mode))
         fake = parameters_by_name(model)
         stack.enter_context(stepping(workload.optimizer, real, fake, mode))
         stack.enter_context(mode)
         applied = stack.enter_context(apply(model, plan))
         applied.leave_generators()
-        step = _Step(workload, model, plan, mode)
+        step = _Step(workload, model, plan, mode, ranks)
         # Twice with an optimizer: its first step makes the state that all others find.
         for _ in range(1 if workload.optimizer is None else 2):
             step.run(microbatches)
         return step.read()
+
+
+def _blocks(model: nn.Module, plan: Plan) -> dict[str, nn.Module]:
+    names = [each.block for each in plan.actions if not each.block.startswith("(")]
+    return {name: model.get_submodule(name) for name in names}
 
 
 @contextmanager
@@ -82,20 +108,22 @@ class _Step:
     """Runs the step again and again, and reads the last one."""
 
     def __init__(
-        self, workload: Workload, model: nn.Module, plan: Plan, mode: FakeTensorMode
+        self, workload: Workload, model: nn.Module, plan: Plan, mode: FakeTensorMode, ranks: int
     ) -> None:
         self._workload = workload
         self._model = model
+        self._ranks = ranks
         self._given = fake_of(mode, (workload.args, dict(workload.kwargs)))
-        blocks = [each.block for each in plan.actions if not each.block.startswith("(")]
+        blocks = _blocks(model, plan)
         self._watch = Watch(blocks, Roofline())
-        for name in blocks:
-            block = model.get_submodule(name)
+        for name, block in blocks.items():
             block.__dict__["forward"] = self._watch.around(name, block.forward)
-        self._storages: Any = Storages(self._watch.record, lambda *_: None)
+        storages = ShardedStorages if ranks > 1 else Storages
+        self._storages: Any = storages(self._watch.record, lambda *_: None)
         self._marks: list[tuple[int, str]] = []
         self._held: dict[str, Any] = {}
-        standing = list(model.parameters()), list(model.buffers()), self._given
+        parameters = [own_part(each) for each in model.parameters()]
+        standing = parameters, list(model.buffers()), self._given
         self._standing_bytes = storage_bytes(standing)
 
     def run(self, microbatches: int) -> None:
@@ -137,12 +165,14 @@ class _Step:
         for at, live in self._levels():
             peaks[at] = max(live, peaks.get(at, 0))
         optimizer = self._workload.optimizer
+        ranks = f", rank 0 of {self._ranks} under fully_shard" if self._ranks > 1 else ""
         return Observed(
             phase=tuple(phase for phase, _ in peaks),
             block=tuple(block for _, block in peaks),
             peak_bytes=tuple(peaks.values()),
             method=f"the whole step under fake tensors, torch {torch.__version__}, "
-            + (f"with {type(optimizer).__name__}" if optimizer is not None else "no optimizer"),
+            + (f"with {type(optimizer).__name__}" if optimizer is not None else "no optimizer")
+            + ranks,
         )
 
     def _levels(self) -> Iterator[tuple[tuple[str, str], int]]:

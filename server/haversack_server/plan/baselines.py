@@ -82,7 +82,7 @@ def _selective(rows: Sequence[Option]) -> int:
     counts = {
         index: sum(len(each.split(",")) for each in _PRODUCTS.findall(row.name))
         for index, row in enumerate(rows)
-        if row.name.startswith("selective ")
+        if row.name.startswith("selective ") and " without " not in row.name
     }
     if not any(counts.values()):
         return 0

@@ -63,6 +63,7 @@ def plan_model(request: PlanRequest, solving: Solving) -> Plan:
         assumptions=(
             *(each for each in run.assumptions if not each.startswith("recompute:")),
             *budget.assumed(request),
+            *(f"not validated: {each}" for each in run.not_validated),
         ),
         ignored_inputs=run.ignored_inputs,
         not_modelled=NOT_MODELLED,

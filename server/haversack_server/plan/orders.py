@@ -5,11 +5,12 @@ no process; ``haversack_server.planner`` sends these, ``haversack_server.worker.
 """
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from haversack.errors import HaversackError, InvalidRequestError, NotSupportedError
 from haversack.observed import Observed
-from haversack.plan import Plan
+from haversack.parallelism import Parallelism
+from haversack.plan import Plan, PlanRequest
 from haversack.profile import Profile
 from haversack.run import BlockAction, Optimizer, WorkloadReference
 
@@ -24,20 +25,34 @@ class Fault(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failure:
-    """Why there is no answer, in a sentence."""
+    """Why there is no answer, in a sentence; ``field`` where it is not the workload's."""
 
     fault: Fault
     message: str
+    field: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Progress:
+    """How far a profile is: what is run now, and how many steps of all are done."""
+
+    what: str
+    done: int
+    steps: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkloadOrder:
-    """The workload that all that follows is about; ``optimizer`` is named in place of its own."""
+    """The workload that all that follows is about; ``optimizer`` is named in place of its own.
+
+    ``blocks`` are names of its modules, or none for those that are found.
+    """
 
     workload: WorkloadReference
     allow: tuple[str, ...] = ()
     path: tuple[str, ...] = ()
     optimizer: Optimizer = Optimizer.UNSPECIFIED
+    blocks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,17 +61,26 @@ class StepOrder:
 
     actions: tuple[BlockAction, ...]
     microbatches: int = 1
+    parallelism: Parallelism = field(default_factory=Parallelism)
 
     @classmethod
-    def of(cls, plan: Plan, microbatches: int) -> "StepOrder":
-        """Ask for the step of a plan."""
-        return cls(actions=plan.actions, microbatches=microbatches)
+    def of(cls, plan: Plan, request: PlanRequest) -> "StepOrder":
+        """Ask for the step of a plan, as it was asked for."""
+        return cls(
+            actions=plan.actions,
+            microbatches=request.training.accumulation or 1,
+            parallelism=request.parallelism,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerAnswer:
-    """A profile, what a step was seen to need, or why there is neither."""
+    """A profile, what a step was seen to need, or why there is neither.
 
+    ``progress`` comes before an answer that takes a while, as often as there is something to tell.
+    """
+
+    progress: Progress | None = None
     profile: Profile | None = None
     observed: Observed | None = None
     failure: Failure | None = None
@@ -65,5 +89,5 @@ class WorkerAnswer:
 def error_of(failure: Failure) -> HaversackError:
     """Turn a failure into the error that the caller sees."""
     if failure.fault is Fault.WORKLOAD:
-        return InvalidRequestError(failure.message, field="workload")
+        return InvalidRequestError(failure.message, field=failure.field or "workload")
     return NotSupportedError(f"workload: {failure.message}")

@@ -1,15 +1,17 @@
 """A chain cut into pieces: a block under one of its options, or several blocks in one segment.
 
 A *segment* runs its blocks under one checkpoint: the first forward keeps the output of the last
-block alone, and backward runs them all again, saved, before it goes back through them. A piece has
-moments like a block; what the pieces before it retain comes on top of each. Knows no budget.
+block alone, and backward runs them all again, saved or in segments of their own, before it goes
+back through them. A piece has moments like a block; what the pieces before it retain comes on top
+of each. Knows no budget.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import accumulate
 
 from haversack_server.memory.chain import Option
+from haversack_server.plan import nested
+from haversack_server.plan.nested import Nest, Ways
 from haversack_server.plan.profiled_chain import Inside, ProfiledChain
 
 FORWARD, AGAIN, BACKWARD = "forward", "recomputation", "backward"
@@ -29,7 +31,8 @@ class Moment:
 class Piece:
     """Blocks ``first`` up to ``stop``, by ``option`` if it is one; None for a segment.
 
-    ``need_bytes`` is the highest of its moments with their bases.
+    ``need_bytes`` is the highest of its moments with their bases. ``nest`` says how a segment runs
+    again.
     """
 
     first: int
@@ -38,22 +41,18 @@ class Piece:
     retained_bytes: int
     need_bytes: int
     extra_ns: int
-    moments: tuple[Moment, ...]
-
-    @property
-    def backward_moments(self) -> tuple[Moment, ...]:
-        """Those of its backward, in their order: all run again, then back through them."""
-        again = tuple(each for each in self.moments if each.phase == AGAIN)
-        back = tuple(each for each in self.moments if each.phase == BACKWARD)
-        return (*again, *reversed(back))
+    nest: Nest = ()
 
 
 def pieces_of(chain: ProfiledChain) -> tuple[tuple[Piece, ...], ...]:
-    """Give all pieces by their first block: its options, then its segments from the shortest on."""
-    found = []
+    """Give all pieces by their first block: its options, then its segments from the shortest on.
+
+    Of segments of one length the cheapest is the last.
+    """
+    found, ways = [], nested.ways_of(chain)
     for first, options in enumerate(chain.options):
         single = [_block(chain, first, index, option) for index, option in enumerate(options)]
-        found.append((*single, *_segments(chain, first)))
+        found.append((*single, *_segments(chain, first, ways)))
     return tuple(found)
 
 
@@ -64,71 +63,82 @@ def has_segments(chain: ProfiledChain) -> bool:
 
 
 def _block(chain: ProfiledChain, place: int, index: int, option: Option) -> Piece:
-    moments = (
-        Moment(FORWARD, place, place, option.forward_peak_bytes),
-        Moment(BACKWARD, place, place, option.backward_peak_bytes),
-    )
+    forward = chain.base(True, place) + option.forward_peak_bytes
+    backward = chain.base(False, place) + option.backward_peak_bytes
     return Piece(
         first=place,
         stop=place + 1,
         option=index,
         retained_bytes=option.retained_bytes,
-        need_bytes=_need(chain, moments),
+        need_bytes=max(forward, backward),
         extra_ns=option.extra_ns,
-        moments=moments,
     )
 
 
-def _segments(chain: ProfiledChain, first: int) -> list[Piece]:
-    made, rows = [], list[Inside]()
+def _segments(chain: ProfiledChain, first: int, ways: Ways) -> Iterator[Piece]:
+    rows: list[Inside] = []
+    left = need = forward_ns = 0
     for place in range(first, len(chain.names)):
         row = chain.inside[place]
         if row is None:
-            break
+            return
+        own = row.peak_bytes if rows else row.recompute.forward_peak_bytes
+        need = max(need, chain.base(True, place) + left + own)
         rows.append(row)
-        if len(rows) > 1:
-            made.append(_segment(chain, first, rows))
-    return made
+        for way in ways[first, place + 1] if len(rows) > 1 else ():
+            yield Piece(
+                first=first,
+                stop=place + 1,
+                option=None,
+                retained_bytes=left + row.recompute.retained_bytes,
+                need_bytes=max(need, way.peak_bytes + left),
+                extra_ns=forward_ns + row.recompute.extra_ns + way.extra_ns,
+                nest=way.nest,
+            )
+        left, forward_ns = left + row.segment_bytes, forward_ns + row.forward_ns
 
 
-def _segment(chain: ProfiledChain, first: int, rows: Sequence[Inside]) -> Piece:
-    last, end = first + len(rows) - 1, rows[-1]
-    left = [0, *accumulate(row.segment_bytes for row in rows[:-1])]
-    saved = [0, *accumulate(row.save.retained_bytes for row in rows)]
-    waiting = _waiting_bytes(end)
-    moments = []
-    for row, place, before, again in zip(
-        rows, range(first, last + 1), left, saved[:-1], strict=True
-    ):
-        own = row.recompute.forward_peak_bytes if place == first else row.peak_bytes
-        # The last block runs again as it does without the others, whose table has what waits.
-        rerun = waiting + row.save.forward_peak_bytes
-        rerun = row.recompute.backward_peak_bytes if place == last else rerun
-        moments += [
-            Moment(FORWARD, place, place, before + own),
-            Moment(AGAIN, place, last, again + rerun),
-            Moment(BACKWARD, place, place, again + row.save.backward_peak_bytes),
-        ]
-    return Piece(
-        first=first,
-        stop=last + 1,
-        option=None,
-        retained_bytes=left[-1] + end.recompute.retained_bytes,
-        need_bytes=_need(chain, moments),
-        extra_ns=sum(row.forward_ns for row in rows[:-1]) + end.recompute.extra_ns,
-        moments=tuple(moments),
-    )
+def forward_of(chain: ProfiledChain, piece: Piece) -> Iterator[Moment]:
+    """Give the moments of a piece's forward, in their order."""
+    if piece.option is None:
+        for place, own in nested.plainly(chain, piece.nest):
+            yield Moment(FORWARD, place, place, own)
+        return
+    option = chain.options[piece.first][piece.option]
+    yield Moment(FORWARD, piece.first, piece.first, option.forward_peak_bytes)
 
 
-def _waiting_bytes(end: Inside) -> int:
-    """Bound what waits while a segment runs again: gradients of its output, of tied weights.
+def backward_of(chain: ProfiledChain, piece: Piece) -> Iterator[Moment]:
+    """Give the moments of its backward: a segment runs again, then back through its blocks."""
+    if piece.option is None:
+        # What the blocks left in the forward: states of the generator, results for later ones.
+        left = sum(row.segment_bytes for row in nested.rows_of(chain, piece.nest)[:-1])
+        yield from _nest(chain, piece.nest, left)
+        return
+    option = chain.options[piece.first][piece.option]
+    yield Moment(BACKWARD, piece.first, piece.first, option.backward_peak_bytes)
 
-    All of that and all that the last block saves are live once it has run again; its own output,
-    which the block after it may have kept, is not.
-    """
-    saved = end.save.retained_bytes - end.recompute.retained_bytes
-    return max(0, end.recompute.backward_peak_bytes - saved)
 
-
-def _need(chain: ProfiledChain, moments: Sequence[Moment]) -> int:
-    return max(chain.base(each.phase == FORWARD, each.at) + each.own_bytes for each in moments)
+def _nest(chain: ProfiledChain, nest: Nest, kept: int) -> Iterator[Moment]:
+    end = nested.last_of(nest)
+    waiting = nested.waiting_bytes(nested.row_of(chain, end))
+    before = list[int]()
+    for each in nest:
+        before.append(kept)
+        if isinstance(each, int):
+            row = nested.row_of(chain, each)
+            # The last block runs again as it does without the others, whose table has what waits.
+            rerun = waiting + row.save.forward_peak_bytes
+            rerun = row.recompute.backward_peak_bytes if each == end else rerun
+            yield Moment(AGAIN, each, end, kept + rerun)
+            kept += row.save.retained_bytes
+        else:
+            for place, own in nested.plainly(chain, each):
+                yield Moment(AGAIN, place, end, kept + waiting + own)
+            kept += nested.kept_bytes(chain, nested.rows_of(chain, each))
+    for each, held in zip(reversed(nest), reversed(before), strict=True):
+        if isinstance(each, int):
+            own = nested.saved_backward(chain, nested.row_of(chain, each))
+            yield Moment(BACKWARD, each, each, held + own)
+        else:
+            yield from _nest(chain, each, held)

@@ -18,6 +18,7 @@ from haversack_server.plan.profiled_actions import actions_of, saved_count
 from haversack_server.plan.profiled_beside import EqualBlocks, baselines_of
 from haversack_server.plan.profiled_chain import ProfiledChain, chain_of, options_of
 from haversack_server.plan.profiled_peaks import moments_of, peak_of
+from haversack_server.plan.profiled_shards import on_one_rank
 from haversack_server.plan.solving import Solving
 
 
@@ -45,6 +46,7 @@ def plan_profile(request: PlanRequest, solving: Solving) -> Plan:
         ignored_inputs=profiled_request.ignored(request.training),
         not_modelled=profile.not_profiled,
         basis=profile.basis or Basis.PROFILED,
+        model_fingerprint=profile.model_fingerprint,
     )
     if floor_bytes > left:
         return _infeasible(common, conversion)
@@ -67,6 +69,13 @@ def _chain(request: PlanRequest, profile: Profile) -> tuple[ProfiledChain, tuple
         step_bytes=profile.optimizer_step_bytes if own else 0,
     )
     profiled_request.check_bounds(chain)
+    chain = on_one_rank(
+        chain,
+        profile,
+        request.parallelism,
+        moments_bytes=moments_bytes,
+        accumulation=request.training.accumulation or 1,
+    )
     if request.constraints is not None and request.constraints.without_segments:
         chain = replace(chain, inside=(None,) * len(chain.names))
     return chain, said

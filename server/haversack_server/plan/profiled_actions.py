@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from haversack.profile import Profile
 from haversack.run import BlockAction
+from haversack_server.plan.nested import Nest
 from haversack_server.plan.pieces import Piece
 from haversack_server.plan.profiled_chain import ProfiledChain
 
@@ -13,22 +14,43 @@ def actions_of(
 ) -> tuple[BlockAction, ...]:
     """Give an action for each block; those of a segment bear its number."""
     return tuple(
-        BlockAction(block=block.name, option=option, fingerprint=block.fingerprint, segment=segment)
-        for block, (option, segment) in zip(profile.blocks, _options(chain, pieces), strict=True)
+        BlockAction(
+            block=block.name,
+            option=option,
+            fingerprint=block.fingerprint,
+            segment=segment,
+            inner_segments=inner,
+        )
+        for block, (option, segment, inner) in zip(
+            profile.blocks, _options(chain, pieces), strict=True
+        )
     )
 
 
 def saved_count(chain: ProfiledChain, pieces: Sequence[Piece]) -> int:
     """Count the blocks that are simply saved."""
-    return sum(option == "save" for option, _ in _options(chain, pieces))
+    return sum(option == "save" for option, *_ in _options(chain, pieces))
 
 
-def _options(chain: ProfiledChain, pieces: Sequence[Piece]) -> Iterator[tuple[str, int]]:
+def _options(
+    chain: ProfiledChain, pieces: Sequence[Piece]
+) -> Iterator[tuple[str, int, tuple[int, ...]]]:
     segment = 0
     for piece in pieces:
         if piece.option is not None:
-            yield chain.options[piece.first][piece.option].name, 0
+            yield chain.options[piece.first][piece.option].name, 0, ()
             continue
         segment += 1
-        for _ in range(piece.first, piece.stop):
-            yield "recompute", segment
+        for inner in _paths(piece.nest):
+            yield "recompute", segment, inner
+
+
+def _paths(nest: Nest, around: tuple[int, ...] = ()) -> Iterator[tuple[int, ...]]:
+    """Say for each block of a nest which nests within it it is in, from 1."""
+    number = 0
+    for each in nest:
+        if isinstance(each, int):
+            yield around
+        else:
+            number += 1
+            yield from _paths(each, (*around, number))

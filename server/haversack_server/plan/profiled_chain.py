@@ -20,7 +20,8 @@ class Inside:
     """A block that may be in a segment: its options there, and its whole forward.
 
     ``segment_bytes`` are what it leaves in the middle of one, ``peak_bytes`` the highest while its
-    forward runs there, the output of the block before included.
+    forward runs there, the output of the block before included. ``waiting_bytes`` are there when it
+    begins to run again; None where nobody looked.
     """
 
     save: Option
@@ -28,6 +29,7 @@ class Inside:
     segment_bytes: int
     peak_bytes: int
     forward_ns: int
+    waiting_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +38,9 @@ class ProfiledChain:
 
     ``standing_bytes`` are there at every moment; ``gradients_before`` at a block's backward were
     made by the backwards before it, or stand from an earlier microbatch. ``step_bytes`` are what
-    the optimizer's step adds while it runs.
+    the optimizer's step adds while it runs, ``region_bytes`` what a checkpoint keeps beside tensors
+    for each block that it runs again. On one rank of several the gradients have beside them what is
+    gathered and reduced, as ``beside`` says.
     """
 
     names: tuple[str, ...]
@@ -46,7 +50,9 @@ class ProfiledChain:
     gradients_before: tuple[int, ...]
     all_gradients: int
     step_bytes: int = 0
+    region_bytes: int = 0
     inside: tuple[Inside | None, ...] = ()
+    beside: str = "gradients so far"
 
     @property
     def fixed_bytes(self) -> int:
@@ -101,6 +107,7 @@ def chain_of(
         gradients_before=tuple(reversed(before)),
         all_gradients=total,
         step_bytes=step_bytes,
+        region_bytes=profile.region_bytes,
         inside=_inside(profile, options),
     )
 
@@ -124,6 +131,7 @@ def _inside(
                 segment_bytes=block.segment_bytes or 0,
                 peak_bytes=block.segment_peak_bytes or 0,
                 forward_ns=block.forward_ns or 0,
+                waiting_bytes=block.waiting_bytes,
             )
         )
     return tuple(found)

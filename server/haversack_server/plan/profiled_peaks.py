@@ -5,7 +5,7 @@ from itertools import accumulate
 
 from haversack.plan import MomentPeak, PeakAt
 from haversack.units import format_bytes
-from haversack_server.plan.pieces import FORWARD, Moment, Piece
+from haversack_server.plan.pieces import FORWARD, Moment, Piece, backward_of, forward_of
 from haversack_server.plan.profiled_chain import ProfiledChain
 
 Height = tuple[int, PeakAt]
@@ -33,11 +33,10 @@ def heights(chain: ProfiledChain, pieces: Sequence[Piece]) -> Iterator[Height]:
     kept = [0, *accumulate(piece.retained_bytes for piece in pieces)]
     placed = list(zip(pieces, kept, strict=False))
     for piece, before in placed:
-        for moment in piece.moments:
-            if moment.phase == FORWARD:
-                yield _height(chain, moment, before)
+        for moment in forward_of(chain, piece):
+            yield _height(chain, moment, before)
     for piece, before in reversed(placed):
-        for moment in piece.backward_moments:
+        for moment in backward_of(chain, piece):
             yield _height(chain, moment, before)
     yield chain.fixed_bytes, PeakAt(phase="optimizer", moment="optimizer step")
 
@@ -46,7 +45,7 @@ def _height(chain: ProfiledChain, moment: Moment, kept: int) -> Height:
     forward, name = moment.phase == FORWARD, chain.names[moment.place]
     terms = {
         "states and what the caller holds": chain.standing_bytes,
-        "gradients so far": chain.base(forward, moment.at) - chain.standing_bytes,
+        chain.beside: chain.base(forward, moment.at) - chain.standing_bytes,
         "retained by the blocks before": kept,
         f"{moment.phase} of {name}": moment.own_bytes,
     }

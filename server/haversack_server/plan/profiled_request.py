@@ -1,12 +1,13 @@
 """What a profile's plan takes from the request, and what it refuses.
 
-States are parameters, gradients and the optimizer's moments. A profile is of one rank as it ran, so
-nothing is sharded. Knows no rung.
+States are parameters, gradients and the optimizer's moments. A profile is of one rank as it ran; it
+is planned for that, or for FSDP2 over all ranks. Knows no rung.
 """
 
 from dataclasses import fields, replace
 
 from haversack.errors import InvalidRequestError, NotSupportedError
+from haversack.fsdp2 import fsdp2_ranks
 from haversack.parallelism import Parallelism
 from haversack.plan import BudgetConversion, PlanRequest
 from haversack.profile import Profile
@@ -35,16 +36,11 @@ def check(request: PlanRequest, profile: Profile) -> None:
                 f"{block.name} is there twice; a block has one name",
                 field=f"profile.blocks[{place}].name",
             )
-    if request.rank:
+    ranks = fsdp2_ranks(request.parallelism)
+    if request.rank is not None and request.rank >= ranks:
+        asked = "one rank, 0" if ranks == 1 else f"the ranks 0 to {ranks - 1}"
         raise InvalidRequestError(
-            f"a profile is of one rank, 0; {request.rank} is none of its ranks", field="rank"
-        )
-    if replace(request.parallelism, world_size=None) != Parallelism() or (
-        request.parallelism.world_size not in (None, 1)
-    ):
-        raise NotSupportedError(
-            "parallelism: a profile is of one rank as it ran, and this version shards none; "
-            "leave it out"
+            f"a profile is of {asked}; {request.rank} is none of its ranks", field="rank"
         )
 
 
@@ -119,7 +115,20 @@ def assumed(request: PlanRequest) -> tuple[str, ...]:
     unsaid = budget is not None and budget.kind is BytesKind.UNSPECIFIED
     kind = ("budget: it limits allocated bytes",) if unsaid else ()
     one = ("accumulation: 1; gradients are made anew in each step",) if not accumulation else ()
-    return (*kind, *one, *limits.assumed(request))
+    return (*kind, *one, *_ranks_said(request.parallelism), *limits.assumed(request))
+
+
+def _ranks_said(parallelism: Parallelism) -> tuple[str, ...]:
+    """Say which rank is meant, and how the model is wrapped."""
+    ranks = fsdp2_ranks(parallelism)
+    if ranks == 1:
+        return ()
+    return (
+        f"ranks: all {ranks} are alike but for padding; the plan is of rank 0, which has the "
+        "largest shards",
+        "units of fully_shard: the profile's blocks, and the model around them",
+        "number types: the profile's own, for gathers and reductions too",
+    )
 
 
 def ignored(training: Training) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from haversack._calls import PLAN_TIMEOUT
 from haversack.errors import InvalidRequestError, NotSupportedError
 from haversack.observed import Observed
 from haversack.plan import BudgetConversion, MomentPeak, Plan, PlanRequest, PlanStatus
@@ -15,7 +16,15 @@ from haversack.profile import Profile
 from haversack.requests import plan_request
 from haversack.run import BlockAction, Optimizer
 from haversack_server import planner as planner_module
-from haversack_server.plan.orders import Failure, Fault, StepOrder, WorkerAnswer, WorkloadOrder
+from haversack_server.execution import JobLimits
+from haversack_server.plan.orders import (
+    Failure,
+    Fault,
+    Progress,
+    StepOrder,
+    WorkerAnswer,
+    WorkloadOrder,
+)
 from haversack_server.planner import Planner
 
 PROFILE = Profile(fingerprint="f", optimizer_state_bytes=8)
@@ -28,10 +37,15 @@ class Scripted:
 
     answers: Sequence[WorkerAnswer]
     asked: list[Any] = field(default_factory=list)
+    heard: int = 0
 
     async def ask(self, order: Any, kind: type[WorkerAnswer]) -> WorkerAnswer:
         self.asked.append(order)
-        return self.answers[len(self.asked) - 1]
+        return await self.hear(kind)
+
+    async def hear(self, kind: type[WorkerAnswer]) -> WorkerAnswer:
+        self.heard += 1
+        return self.answers[self.heard - 1]
 
     @contextlib.asynccontextmanager
     async def worker(self, order: str, **limits: Any) -> AsyncIterator["Scripted"]:
@@ -143,3 +157,30 @@ def test_a_failure_is_told_in_the_worker_s_words(
     failed = WorkerAnswer(failure=Failure(fault=fault, message="layers.1 cannot be profiled"))
     with pytest.raises(error, match=r"^workload: layers\.1 cannot be profiled$"):
         answered(monkeypatch, failed, budget=BUDGET)
+
+
+def test_progress_is_logged_until_the_answer_comes(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", planner_module.__name__)
+    steps = [WorkerAnswer(progress=Progress(what=f"step {i}", done=i, steps=2)) for i in (1, 2)]
+    answer, worker, _ = answered(
+        monkeypatch, *steps, WorkerAnswer(profile=PROFILE), seen(890), budget=BUDGET,
+        blocks=["layers"],
+    )  # fmt: skip
+    assert answer.profile == PROFILE
+    assert worker.asked[0].blocks == ("layers",)
+    said = [(each.getMessage(), vars(each)["done"], vars(each)["steps"]) for each in caplog.records]
+    assert said == [("step 1", 1, 2), ("step 2", 2, 2), ("the planned step", 0, 1)]
+
+
+def test_a_fault_of_blocks_names_their_field(monkeypatch: pytest.MonkeyPatch) -> None:
+    failure = Failure(fault=Fault.WORKLOAD, message="no such module", field="blocks[0]")
+    with pytest.raises(InvalidRequestError) as refused:
+        answered(monkeypatch, WorkerAnswer(failure=failure), budget=BUDGET, blocks=["layers"])
+    assert refused.value.field == "blocks[0]"
+
+
+def test_a_client_waits_for_longer_than_a_worker_may_run() -> None:
+    # So that the sentence is the planner's, which says what would do.
+    assert JobLimits().deadline_ns / 1e9 < PLAN_TIMEOUT

@@ -51,6 +51,7 @@ PROFILE = Profile(
     held_by_caller_bytes=4,
     workspace_bytes=3,
     not_profiled=("times",),
+    model_fingerprint="of the whole model",
 )
 SGD = Training(optimizer=Optimizer.SGD)
 
@@ -149,6 +150,7 @@ def test_an_answer_says_what_it_stands_on() -> None:
     assert "optimizer: AdamW" in answer.assumptions
     assert answer.ignored_inputs == ("training.seq: the profile is of the step as it ran",)
     assert [action.fingerprint for action in answer.actions] == ["", "a", "b", "c", ""]
+    assert answer.model_fingerprint == "of the whole model"
     costs = [point.cost for point in answer.frontier]
     assert costs == sorted(costs, reverse=True)
     assert costs[-1] == 0

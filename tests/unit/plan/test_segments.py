@@ -1,129 +1,25 @@
 """Segments in plans for profiles: exact against every way to cut, and never above the budget."""
 
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
-from itertools import accumulate, groupby
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.plan.test_profiled import PROFILE, block, cost, every_choice, peak_by_hand, planned
+from tests.unit.plan.segment_walks import cut_of, plans, profiles, time_of, walked
+from tests.unit.plan.test_profiled import PROFILE, block, every_choice, peak_by_hand, planned
 
 from haversack.errors import InvalidRequestError, MissingExtraError
-from haversack.plan import Plan, PlanConstraints, PlanStatus, Rung
+from haversack.plan import PlanConstraints, PlanStatus, Rung
 from haversack.profile import OptionTable, Profile
 from haversack_server.plan import profiled_beside, segment_search
 from haversack_server.plan.ladder import Ladder
+from haversack_server.plan.nested import Nest
+from haversack_server.plan.pieces import Moment, backward_of, pieces_of
 from haversack_server.plan.profiled_chain import chain_of, options_of
 from haversack_server.plan.solving import Solving
-
-SIZES = st.integers(0, 40)
-Cut = tuple[tuple[int, int], ...]
-
-
-@st.composite
-def profiles(draw: st.DrawFn) -> Profile:
-    """Up to 5 blocks of two kinds, most of which may be in a segment."""
-    tables = []
-    for _ in range(2):
-        saved, again = 40 + draw(SIZES), draw(SIZES)
-        tables.append(
-            OptionTable(
-                option=("save", "recompute"),
-                retained_bytes=(saved, again),
-                forward_peak_bytes=(saved + draw(SIZES), again + draw(SIZES)),
-                backward_peak_bytes=(saved + draw(SIZES), saved + draw(SIZES)),
-                extra_ns=(0, 1 + draw(SIZES)),
-            )
-        )
-    blocks = []
-    for place in range(draw(st.integers(1, 5))):
-        made = block(f"layers.{place}", draw(st.integers(0, 1)))
-        inside: dict[str, Any] = {}
-        if draw(st.integers(0, 4)):
-            names = ("segment_bytes", "segment_peak_bytes", "forward_ns")
-            inside = {name: draw(SIZES) for name in names}
-        blocks.append(replace(made, **inside))
-    return Profile(blocks=tuple(blocks), tables=tuple(tables), held_by_caller_bytes=draw(SIZES))
-
-
-def cuts(count: int) -> Iterator[Cut]:
-    """Give every way to cut a chain: from where to where each piece goes."""
-    if count == 0:
-        yield ()
-    for last in range(count):
-        for before in cuts(last):
-            yield (*before, (last, count))
-
-
-def plans(profile: Profile) -> Iterator[tuple[int, int]]:
-    """Walk through every plan moment by moment; give its peak and its extra time."""
-    for cut in cuts(len(profile.blocks)):
-        long = [piece for piece in cut if piece[1] - piece[0] > 1]
-        members = [place for piece in long for place in range(*piece)]
-        if any(profile.blocks[place].segment_bytes is None for place in members):
-            continue
-        for chosen in every_choice(profile):
-            if all(chosen[place] == 1 for place in members):
-                yield walked(profile, cut, chosen), time_of(profile, cut, chosen)
-
-
-def time_of(profile: Profile, cut: Cut, chosen: tuple[int, ...]) -> int:
-    extra = cost(profile, chosen)
-    for first, stop in cut:
-        for place in range(first, stop - 1):
-            each = profile.blocks[place]
-            extra += (each.forward_ns or 0) - profile.tables[each.table].extra_ns[1]
-    return extra
-
-
-def walked(profile: Profile, cut: Cut, chosen: tuple[int, ...]) -> int:
-    rows = [profile.tables[each.table] for each in profile.blocks]
-    standing = sum(each.parameter_bytes for each in profile.blocks)
-    standing += profile.held_by_caller_bytes
-    made = [*accumulate((each.gradient_bytes for each in reversed(profile.blocks)), initial=0)]
-    later = list(reversed(made))[1:]  # gradients there when a block's backward begins
-    moments, kept = [standing + made[-1]], 0
-    for first, stop in cut:
-        own = range(first, stop)
-        if stop - first == 1:
-            row = chosen[first]
-            moments.append(standing + kept + rows[first].forward_peak_bytes[row])
-            moments.append(standing + later[first] + kept + rows[first].backward_peak_bytes[row])
-            kept += rows[first].retained_bytes[row]
-            continue
-        left, saved = 0, 0
-        end = rows[stop - 1]
-        kept_by_end = end.retained_bytes[0] - end.retained_bytes[1]
-        waiting = max(0, end.backward_peak_bytes[1] - kept_by_end)
-        for place in own:
-            each = profile.blocks[place]
-            peak = rows[place].forward_peak_bytes[1] if place == first else each.segment_peak_bytes
-            moments.append(standing + kept + left + (peak or 0))
-            again = waiting + rows[place].forward_peak_bytes[0]
-            if place == stop - 1:
-                again = end.backward_peak_bytes[1]
-            moments.append(standing + later[stop - 1] + kept + saved + again)
-            back = kept + saved + rows[place].backward_peak_bytes[0]
-            moments.append(standing + later[place] + back)
-            saved += rows[place].retained_bytes[0]
-            left += (each.segment_bytes or 0) if place < stop - 1 else 0
-        kept += left + rows[stop - 1].retained_bytes[1]
-    return max(moments)
-
-
-def cut_of(answer: Plan) -> Cut:
-    places, start = [], 0
-    for number, actions in groupby(answer.actions, key=lambda action: action.segment):
-        count = len(list(actions))
-        stops = [start + count] if number else range(start + 1, start + count + 1)
-        for stop in stops:
-            places.append((start, stop))
-            start = stop
-    return tuple(places)
 
 
 @settings(max_examples=30, deadline=None)
@@ -168,10 +64,34 @@ def test_a_segment_lowers_the_floor_where_outputs_are_large() -> None:
     assert floor < min(peak_by_hand(WIDE, chosen) for chosen in every_choice(WIDE))
     answer = planned(floor, WIDE)
     assert answer.rung is Rung.SEGMENTS
-    assert max(action.segment for action in answer.actions) > 1
+    assert any(action.inner_segments for action in answer.actions)
     assert {a.option for a in answer.actions if a.segment} == {"recompute"}
     assert "segment" in answer.reason
     assert "sqrt(n) segments" in {each.name for each in answer.baselines}
+
+
+def is_plain(nest: Nest) -> bool:
+    return all(isinstance(each, int) for each in nest)
+
+
+def test_a_segment_keeps_a_state_of_the_generator_for_each_of_its_blocks() -> None:
+    def moments(found: Profile) -> list[Moment]:
+        chain = chain_of(found, options_of(found), moments_bytes=0, accumulation=1)
+        pieces = [piece for row in pieces_of(chain) for piece in row if is_plain(piece.nest)]
+        return [moment for piece in pieces for moment in backward_of(chain, piece)]
+
+    # A recomputed row has the block's own; those beside it are there while all run again.
+    left = tuple(replace(each, segment_bytes=7) for each in WIDE.blocks)
+    with_states = moments(replace(WIDE, region_bytes=7, blocks=left))
+    more = {
+        (one.phase, other.own_bytes - one.own_bytes)
+        for one, other in zip(moments(WIDE), with_states, strict=True)
+        if other != one
+    }
+    assert more == {
+        *(("recomputation", 7 * (blocks - 1)) for blocks in range(2, 7)),
+        *(("backward", 7 * blocks) for blocks in range(2, 7)),
+    }
 
 
 def test_blocks_that_must_save_are_in_no_segment() -> None:

@@ -4,6 +4,7 @@ import copy
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -245,6 +246,17 @@ def test_another_models_plan_is_refused_with_the_block() -> None:
         apply(other, plan)
     assert caught.value.field == "plan.actions[0]"
     apply(model_of(), plan).remove()
+
+
+def test_a_model_with_one_more_equal_block_is_refused() -> None:
+    options = {"layers.0": "recompute", "layers.1": "save", "layers.2": "save"}
+    plan = replace(plan_of(options, model_of()), model_fingerprint=fingerprint(model_of()))
+    apply(model_of(), plan).remove()
+    with pytest.raises(InvalidRequestError, match=r"such as layers\.3, which the plan") as caught:
+        apply(model_of(blocks=4), plan)
+    assert caught.value.field == "plan.model_fingerprint"
+    # A plan of a described model knows names only.
+    apply(model_of(blocks=4), plan_of(options)).remove()
 
 
 def test_a_plan_without_fingerprints_is_refused_by_a_missing_name() -> None:

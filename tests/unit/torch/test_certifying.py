@@ -108,7 +108,7 @@ def executed_peak(workload: Workload, applied: Plan, microbatches: int) -> int:
         known = [*model.parameters(), *model.buffers(), *workload.args]
         known += [each for row in optimizer.state.values() for each in row.values()]
         gc.collect()
-        tracker: Any = LiveStorages(known)
+        tracker: Any = LiveStorages(known, states=True)
         with tracker:
             step()
     peak: int = tracker.peak_bytes + storage_bytes(known)

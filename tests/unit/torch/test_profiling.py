@@ -16,10 +16,12 @@ from haversack.basis import Basis
 from haversack.profile import OptionTable, Profile
 from haversack.torch import Workload, profile
 from haversack.torch.blocks import fingerprint
+from haversack.torch.states import state_bytes
 
-ROWS, WIDTH = 16, 8
+ROWS, WIDTH = 1024, 8
 HIDDEN = 4 * ROWS * WIDTH  # bytes of one tensor between blocks
 WEIGHT = 4 * WIDTH * WIDTH
+STATE = state_bytes()  # of the generator, which a checkpoint keeps
 
 
 class Block(nn.Module):
@@ -57,7 +59,8 @@ def test_the_figures_are_those_that_can_be_added_up_by_hand() -> None:
     table = table_of(found, "layers.1")
     assert table.option[:2] == ("save", "recompute")
     # tanh and sigmoid keep their results; a recomputed block keeps its result for the next one.
-    assert table.retained_bytes[:2] == (2 * HIDDEN, HIDDEN)
+    assert table.retained_bytes[:2] == (2 * HIDDEN, HIDDEN + STATE)
+    assert found.region_bytes == STATE
     # While tanh runs, the product is there too; while sigmoid runs, the product is gone.
     assert table.forward_peak_bytes[0] == 2 * HIDDEN
     # Recomputed: its own result, the gradient of it, and what a forward makes.
@@ -65,7 +68,12 @@ def test_the_figures_are_those_that_can_be_added_up_by_hand() -> None:
     block = next(each for each in found.blocks if each.name == "layers.1")
     assert block.parameter_bytes == block.gradient_bytes == WEIGHT
     assert block.fingerprint == fingerprint(Model().layers[1])
+    assert found.model_fingerprint == fingerprint(Model())
     assert found.basis is Basis.PROFILED
+
+
+def test_a_list_that_is_named_stands_for_its_blocks() -> None:
+    assert profiled(Model(), blocks=["layers"]) == profiled(Model())
 
 
 def test_equal_blocks_share_a_table_and_the_ends_of_the_chain_are_named() -> None:
@@ -83,7 +91,8 @@ def test_a_policy_saves_the_products_and_is_charged_for_the_rest() -> None:
     place = table.option.index("selective aten.mm.default:0")
     # Kept are results of tanh, sigmoid, and the last tanh; the policy keeps the product besides
     # the last.
-    assert table.retained_bytes == (3 * HIDDEN, HIDDEN, 2 * HIDDEN)
+    assert table.retained_bytes[:2] == (3 * HIDDEN, HIDDEN + STATE)
+    assert table.retained_bytes[place] == 2 * HIDDEN + STATE
     assert 0 < table.extra_ns[place] < table.extra_ns[table.option.index("recompute")]
 
 

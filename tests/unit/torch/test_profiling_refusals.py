@@ -1,5 +1,6 @@
 """What cannot be profiled is refused in a sentence, with the module; figures are not looked at."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ pytest.importorskip("torch", reason="models of PyTorch are profiled")
 import torch
 from tests.unit.torch.test_profiling import ROWS, WIDTH, Block, Model, profiled
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from haversack.errors import InvalidRequestError, NotSupportedError
 from haversack.torch import Workload, profile
@@ -69,11 +71,59 @@ def test_a_backward_inside_the_forward_is_refused() -> None:
     class Penalised(Model):
         def forward(self, hidden: Tensor) -> Tensor:
             result = super().forward(hidden.requires_grad_())
-            (slope,) = torch.autograd.grad(result.sum(), hidden, create_graph=True)
+            (slope,) = torch.autograd.grad(result.sum(), hidden)
             return result + slope
 
     with pytest.raises(NotSupportedError, match="a backward inside its forward"):
         profiled(Penalised())
+
+
+def _line_of(text: str) -> int:
+    lines = Path(__file__).read_text().splitlines()
+    return next(number for number, line in enumerate(lines, 1) if line.endswith(text))
+
+
+def test_a_double_backward_is_refused_with_its_module_and_line() -> None:
+    class Penalised(Block):
+        def forward(self, hidden: Tensor) -> Tensor:
+            energy = super().forward(hidden.requires_grad_()).square().sum()
+            (slope,) = torch.autograd.grad(energy, hidden, create_graph=True)  # twice
+            return slope
+
+    model = Model(Penalised)
+    with pytest.raises(NotSupportedError) as refused:
+        profiled(model)
+    assert str(refused.value) == (
+        "layers.0 cannot be profiled: it runs a backward with create_graph=True, a double "
+        f"backward, at {__file__}:{_line_of('# twice')}, and its graph outlives what a plan "
+        "counts; profile a workload without it"
+    )
+    loss = model.layers[0](torch.ones(ROWS, WIDTH)).sum()
+    torch.autograd.backward(loss, retain_graph=True)  # nothing of the guard is left behind
+
+
+def test_a_loss_that_keeps_its_graph_is_refused_with_its_line() -> None:
+    def loss(result: Tensor) -> Tensor:
+        torch.autograd.backward(result.sum(), retain_graph=True)  # kept
+        return result.sum()
+
+    line = f"the step cannot be profiled: .*retain_graph=True, at .*:{_line_of('# kept')}"
+    with pytest.raises(NotSupportedError, match=line):
+        profile(Workload(Model(), args=(torch.ones(ROWS, WIDTH),), loss=loss))
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_model_that_checkpoints_by_itself_is_refused_with_its_line(reentrant: bool) -> None:
+    class Own(Block):
+        def forward(self, hidden: Tensor) -> Tensor:
+            inner = super().forward
+            return checkpoint(inner, hidden, use_reentrant=reentrant)  # type: ignore[no-any-return] # own
+
+    model = Model(Own)
+    line = rf"layers\.0 cannot be .*checkpoints .* by itself, at .*:{_line_of('# own')}, and what"
+    with pytest.raises(NotSupportedError, match=line):
+        profiled(model)
+    model(torch.ones(ROWS, WIDTH, requires_grad=True))  # nothing of the refusal is left behind
 
 
 def test_a_model_with_a_compiled_block_is_refused_with_the_block() -> None:

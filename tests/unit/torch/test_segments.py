@@ -1,5 +1,7 @@
 """Blocks under one checkpoint, called by the model's own loop: the same numbers, fewer bytes."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -81,6 +83,62 @@ def test_segments_compute_the_same_to_the_bit(lengths: tuple[int, ...], between:
     assert all(map(torch.equal, segmented, plain))
     assert len(lengths) == 1 or segmented_bytes < plain_bytes
     assert all(map(torch.equal, step(model, given)[1], plain))  # taken back
+
+
+PATHS = {
+    "two in one": ((1,), (1,), (2,), (2,), (), ()),
+    "deep": ((1, 1, 1), (1, 1), (1,), (), (2,), ()),
+    "single ones": ((1,), (2,), (3,), (4,), (5,), ()),
+}
+
+
+def nested(paths: Sequence[tuple[int, ...]]) -> Plan:
+    actions = in_segments(len(paths)).actions
+    return Plan(
+        actions=tuple(
+            replace(action, inner_segments=path)
+            for action, path in zip(actions, paths, strict=True)
+        )
+    )
+
+
+@pytest.mark.parametrize("between", [False, True])
+@pytest.mark.parametrize("paths", PATHS.values(), ids=PATHS)
+def test_segments_in_a_segment_compute_the_same_to_the_bit(
+    paths: Sequence[tuple[int, ...]], between: bool
+) -> None:
+    torch.manual_seed(0)
+    model, given = Net(between), torch.randn(256, 16, requires_grad=True)
+    _, plain = step(model, given)
+    _, twice = step(model, given, times=2)
+    with apply(model, in_segments(6)):
+        flat_bytes, _ = step(model, given)
+    with apply(model, nested(paths)):
+        nested_bytes, found = step(model, given)
+        assert all(map(torch.equal, found, plain))
+        assert all(map(torch.equal, step(model, given, times=2)[1], twice))
+    assert nested_bytes < flat_bytes
+
+
+@pytest.mark.parametrize(
+    ("paths", "said"),
+    [
+        (((), (), (), (), (), (1,)), "layers.5 ends a segment and is in one within it"),
+        (((1,), (1, 1), (), (), (), ()), "layers.1 ends a segment and is in one within it"),
+    ],
+)
+def test_a_nest_that_would_save_nothing_of_its_last_block_is_refused(
+    paths: Sequence[tuple[int, ...]], said: str
+) -> None:
+    with pytest.raises(InvalidRequestError, match=said):
+        apply(Net(), nested(paths))
+
+
+def test_a_nest_without_a_segment_around_it_is_refused() -> None:
+    row = BlockAction(block="layers.0", option="recompute", inner_segments=(1,))
+    with pytest.raises(InvalidRequestError, match="no segment that another could be in") as error:
+        apply(Net(), Plan(actions=(row,)))
+    assert error.value.field == "plan.actions[0].inner_segments"
 
 
 def test_a_second_backward_through_a_segment_runs_it_again() -> None:
