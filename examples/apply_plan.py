@@ -2,7 +2,7 @@
 
     python examples/apply_plan.py
 
-Needs haversack[server,torch] and transformers. A block of the plan is the name of a module.
+Needs haversack[server,torch,zoo]. A block of the plan is the name of a module.
 """
 
 import torch

@@ -80,6 +80,10 @@ class Worker:
     async def ask(self, order: Any, kind: type[Answer]) -> Answer:
         """Send an order and wait for its answer. Raises WorkerLostError."""
         await self.process.send(to_json(order))
+        return await self.hear(kind)
+
+    async def hear(self, kind: type[Answer]) -> Answer:
+        """Wait for an answer, the next one to what was asked before. Raises WorkerLostError."""
         try:
             message = await self.process.receive()
             if message is not None:

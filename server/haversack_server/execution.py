@@ -27,6 +27,7 @@ from haversack_server.verify import reports
 from haversack_server.verify.frames import FrameError
 from haversack_server.verify.library import is_of_library
 from haversack_server.verify.records import RecordError, from_json, to_json
+from haversack_server.verify.resumable import most_ranks
 
 _MOST_STAGES = 100  # a job has about ten; its process is not to be trusted
 
@@ -57,9 +58,12 @@ class Executor:
         path: Sequence[str],
         limits: JobLimits,
         place: Place | None = None,
+        *,
+        weights_dirs: Sequence[str] = (),
     ) -> None:
         self._allow = tuple(allow)
         self._path = tuple(os.path.abspath(folder) for folder in path)
+        self._weights_dirs = tuple(weights_dirs)
         self._limits = limits
         self.place = place or LocalPlace(limits.cpu_jobs)
 
@@ -85,7 +89,6 @@ class Executor:
         return _completed(ended, where, last_words)
 
     def _start(self, job: Job) -> Start:
-        world = job.request.world
         return Start(
             job_id=job.job_id,
             device=job.device,
@@ -93,7 +96,7 @@ class Executor:
             memory_bytes=job.request.limits.memory_bytes,
             most_memory_bytes=self._limits.memory_bytes,
             threads=job.request.threads or 1,
-            ranks=1 if world is None else world.size,
+            ranks=most_ranks(job.request),
             preloads=_preloads(job.request),
         )
 
@@ -123,13 +126,14 @@ class Executor:
 
     def _order(self, job: Job, scratch: str) -> Mapping[str, Any]:
         device = job.request.device
-        # The process sees one GPU, whose number is then 0.
+        # The process sees its own GPUs alone, the first of which is then 0.
         request = replace(job.request, device="cuda:0" if device.startswith("cuda") else device)
         return {
             "job_id": job.job_id,
             "request": to_json(request),
             "allow": self._allow,
             "path": self._path,
+            "weights_dirs": self._weights_dirs,
             "values_file": f"{scratch}/values.pt",
         }
 
@@ -171,6 +175,7 @@ def _preloads(request: VerifyRequest) -> tuple[str, ...]:
     wanted = {
         "library": is_of_library(request.workload.name),
         "ranks": request.world is not None and request.world.size > 1,
+        "resume": request.resume is not None,
     }
     return tuple(name for name, is_wanted in wanted.items() if is_wanted)
 

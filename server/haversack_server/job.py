@@ -11,6 +11,7 @@ from typing import Any
 
 from haversack.errors import HaversackError, InternalError
 from haversack.verify import FailureReason, JobState, VerifyEvent, VerifyReport, VerifyRequest
+from haversack_server.verify.shardable import devices_of
 
 _ENDS = {
     FailureReason.CANCELLED: JobState.CANCELLED,
@@ -39,6 +40,12 @@ class Job:
     def device(self) -> str:
         """The device that it runs on."""
         return self.request.device or "cpu"
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The devices that it needs for itself: a GPU for each rank, or the CPU."""
+        world = self.request.world
+        return devices_of(self.device, 1 if world is None else world.size)
 
     @property
     def is_over(self) -> bool:

@@ -5,6 +5,7 @@ hang or a dead zygote ends its job with a typed reason, and the next job runs.
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 import uuid
@@ -30,8 +31,9 @@ from haversack_server.places import Place
 from haversack_server.store import Store
 from haversack_server.verify import reports
 from haversack_server.verify.admissible import check_admissible
-from haversack_server.verify.catalog import WORKLOADS, with_own_schedule
+from haversack_server.verify.catalog import WORKLOADS, with_own_settings
 from haversack_server.verify.entry_points import check_prefix
+from haversack_server.verify.weight_files import check_folder
 
 _log = logging.getLogger(__name__)
 _RETRY_AFTER_NS = 5 * 10**9
@@ -49,9 +51,9 @@ class JobRunner:
     """Takes requests, runs them one after another on each device, keeps their reports.
 
     ``allow`` are the dotted prefixes of entry points that may run, ``path`` folders in which the
-    worker looks for them before the installed packages. Jobs run in ``place``, this machine if
-    None. With a ``store`` they are known after a restart. Used as ``async with``; at its end every
-    job is lost and no process is left.
+    worker looks for them before the installed packages, ``weights_dirs`` those in which jobs may
+    read weights. Jobs run in ``place``, this machine if None. With a ``store`` they are known after
+    a restart. Used as ``async with``; at its end every job is lost and no process is left.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class JobRunner:
         allow: Sequence[str] = (),
         path: Sequence[str] = (),
         *,
+        weights_dirs: Sequence[str] = (),
         limits: JobLimits | None = None,
         place: Place | None = None,
         store: Store | None = None,
@@ -66,9 +69,14 @@ class JobRunner:
     ) -> None:
         for prefix in allow:
             check_prefix(prefix)
+        for folder in weights_dirs:
+            check_folder(folder)
         self._allow = tuple(allow)
+        self._weights_dirs = tuple(weights_dirs)
         self._limits = limits or JobLimits()
-        self._executor = Executor(self._allow, path, self._limits, place)
+        self._executor = Executor(
+            self._allow, path, self._limits, place, weights_dirs=self._weights_dirs
+        )
         self._place = self._executor.place
         self._listeners = listeners or Listeners()
         self._store = store
@@ -120,11 +128,11 @@ class JobRunner:
         Raises what says why it cannot run: InvalidRequestError, MissingExtraError,
         NotSupportedError, OverloadedError.
         """
-        request = with_own_schedule(request)
+        request = with_own_settings(request)
         known = self._book.get(request.job_id)
         if known is not None:
             return _same(known, request)
-        check_admissible(request, self._allow, self._place.check_device)
+        check_admissible(request, self._allow, self._place.check_device, self._weights_dirs)
         self._check_room()
         job = Job(request.job_id or uuid.uuid4().hex, request)
         job.abandoned = lambda: self._stop(job.job_id, LOST if self._is_closing else _LEFT)
@@ -166,15 +174,19 @@ class JobRunner:
             task.cancel()
 
     async def _run(self, job: Job) -> VerifyReport:
-        slots = self._slots.setdefault(job.device, asyncio.Semaphore(self._place.width(job.device)))
         position = self._book.on(job.device).index(job)
         written = self._book.keep(job)
         if not written.done():  # what a caller is told of is known after a restart
             await asyncio.wrap_future(written)
         job.emit(queued=VerifyQueued(device=job.device, position=position))
         since_ns = time.monotonic_ns()
-        async with slots:
+        async with contextlib.AsyncExitStack() as held:
+            for device in job.devices:  # in their order, so that two jobs never wait for each other
+                await held.enter_async_context(self._slots_of(device))
             return await self._executor.run(job, lambda: self._begin(job, since_ns))
+
+    def _slots_of(self, device: str) -> asyncio.Semaphore:
+        return self._slots.setdefault(device, asyncio.Semaphore(self._place.width(device)))
 
     def _begin(self, job: Job, since_ns: int) -> None:
         self._listeners.waited(job.device, time.monotonic_ns() - since_ns)

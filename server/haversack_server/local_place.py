@@ -16,6 +16,7 @@ from typing import Any
 from haversack_server.places import JobProcess, Start
 from haversack_server.processes import NotStartedError, Process, start_afresh, tail
 from haversack_server.verify.admissible import check_attached, gpu_of
+from haversack_server.verify.shardable import devices_of
 from haversack_server.zygote import Zygote
 
 OUTPUT = "output.txt"  # in a job's scratch folder: what it printed
@@ -98,8 +99,8 @@ class LocalPlace:
 
     async def _process(self, start: Start, limits: Mapping[str, Any]) -> Process:
         if start.device != "cpu":
-            gpu = gpu_of(start.device) or ""
-            return await start_afresh(limits, gpu=gpu, parent=self._parent)
+            gpus = [gpu_of(device) or "" for device in devices_of(start.device, start.ranks)]
+            return await start_afresh(limits, gpu=",".join(gpus), parent=self._parent)
         with contextlib.suppress(NotStartedError):
             return await self._fork(start, limits)
         # It may have died since the last job; a second death is not chance.
@@ -133,7 +134,8 @@ def limits_of(start: Start, scratch: pathlib.Path) -> Mapping[str, Any]:
         "deadline_ns": start.deadline_ns,
         "memory_bytes": min(start.memory_bytes or most, most) if is_on_cpu else None,
         "threads": start.threads,
-        "sandbox": is_on_cpu,
+        "sandbox": is_on_cpu or start.ranks == 1,
+        "gpu": not is_on_cpu,
     }
 
 

@@ -4,12 +4,14 @@ The workload is built once, in one process of its own, that ends with the call. 
 computes nothing: no torch, no gRPC.
 """
 
+import logging
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from haversack.basis import Basis
 from haversack.errors import InternalError, NotSupportedError
+from haversack.fsdp2 import fsdp2_ranks
 from haversack.observed import Observed, repaired
 from haversack.plan import Plan, PlanRequest
 from haversack.profile import Profile
@@ -18,9 +20,10 @@ from haversack_server.bounded import Worker, WorkerLostError, Workers
 from haversack_server.execution import JobLimits
 from haversack_server.local_place import half_of_memory
 from haversack_server.plan.certified import better_of, certified, is_to_be_repaired
-from haversack_server.plan.orders import StepOrder, WorkerAnswer, WorkloadOrder, error_of
+from haversack_server.plan.orders import Progress, StepOrder, WorkerAnswer, WorkloadOrder, error_of
 from haversack_server.verify.admissible import check_workload
 
+log = logging.getLogger(__name__)
 Solve = Callable[[PlanRequest], Awaitable[Plan]]
 
 
@@ -73,27 +76,28 @@ class Planner:
             allow=self._allow,
             path=self._path,
             optimizer=request.training.optimizer,
+            blocks=request.blocks,
         )
 
     async def _planned(self, workload: "_Workload", request: PlanRequest, solve: Solve) -> Plan:
+        fsdp2_ranks(request.parallelism)  # refused before anything is profiled
         profile = await workload.profile(self._order(request))
         if request.budget is None:
             return _profiled(profile)
         # The worker has stepped the optimizer that was named: it is the profile's own now.
         training = replace(request.training, optimizer=Optimizer.UNSPECIFIED)
-        request = replace(request, workload=None, profile=profile, training=training)
+        request = replace(request, workload=None, blocks=(), profile=profile, training=training)
         plan = replace(await solve(request), profile=profile)
         if not plan.actions:
             return plan
-        microbatches = request.training.accumulation or 1
-        observed = await workload.step(StepOrder.of(plan, microbatches))
+        observed = await workload.step(StepOrder.of(plan, request))
         first = certified(plan, observed)
         if not is_to_be_repaired(first):
             return first
         profile = repaired(profile, plan, observed, lowers=True)
         again = replace(await solve(replace(request, profile=profile)), profile=profile)
         if again.actions:
-            observed = await workload.step(StepOrder.of(again, microbatches))
+            observed = await workload.step(StepOrder.of(again, request))
             again = certified(again, observed)
         return better_of(first, again)
 
@@ -111,6 +115,7 @@ class _Workload:
         return found.profile
 
     async def step(self, order: StepOrder) -> Observed:
+        _tell(Progress(what="the planned step", done=0, steps=1))
         found = await self._ask(order)
         if found.observed is None:
             raise InternalError("a worker sent no figures of a step")
@@ -118,9 +123,18 @@ class _Workload:
 
     async def _ask(self, order: WorkloadOrder | StepOrder) -> WorkerAnswer:
         found = await self._worker.ask(order, WorkerAnswer)
+        while found.progress is not None:
+            _tell(found.progress)
+            found = await self._worker.hear(WorkerAnswer)
         if found.failure is not None:
             raise error_of(found.failure)
         return found
+
+
+def _tell(progress: Progress) -> None:
+    """Log how far a plan is; the command line shows it of a server in its own process."""
+    counted = {"done": progress.done, "steps": progress.steps}
+    log.info("%s", progress.what, extra=counted)
 
 
 def _profiled(profile: Profile) -> Plan:

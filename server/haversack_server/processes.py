@@ -105,7 +105,7 @@ async def read_frame(reader: asyncio.StreamReader) -> dict[str, Any] | None:
 async def start_afresh(
     limits: Mapping[str, Any], gpu: str, order: str = "job", parent: int | None = None
 ) -> Process:
-    """Start a process for one job that sees one GPU, or none if ``gpu`` is empty.
+    """Start a process for one job that sees these GPUs, or none if ``gpu`` is empty.
 
     ``order`` is what it takes: a Verify "job", a "trace", or a workload for a "plan". A job ends
     with the thread that calls this, of the process ``parent``, if that is given.

@@ -3,12 +3,14 @@
     python -m tests.bench.verify [--without-library] [--mutation] [--only TEXT] [--write PAGE]
 
 The costs of probes come first, then counts, then jobs that do harm, then every small case, as a
-job that is held against the table of the package; the models of transformers follow, in float32
+job that is held against the table of the package, and training that is stopped and gone on with on
+other ranks; the models of transformers follow, in float32
 and in bfloat16, and the mutation test, which takes a quarter of an hour, if it is asked for. Misses
 are named before the figures.
 """
 
 import asyncio
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +21,7 @@ from tests.bench.table import Row, at_least, at_most, shown
 from tests.bench.verify_costs import costs
 from tests.bench.verify_counts import counts
 from tests.bench.verify_harms import harms
+from tests.bench.verify_resume import resume
 
 from haversack.run import WorkloadReference
 from haversack.verify import Facet, FacetValue, VerifyReport, VerifyRequest, VerifyVerdict
@@ -32,7 +35,7 @@ GRADIENTS = (Facet.INPUT_GRADIENTS, Facet.PARAMETER_GRADIENTS)
 NOTHING = (FacetValue.EQUAL_BITWISE, FacetValue.NOT_CHECKED)
 LIMITS = JobLimits(deadline_ns=300 * 10**9, cpu_jobs=3)
 INTRO = (
-    "By `python -m tests.bench.verify --write docs/benchmarks/verify.md`, unedited.",
+    "By `python -m tests.bench.verify --mutation --write docs/benchmarks/verify.md`, unedited.",
     "A case counts as right if the verdict is that of `haversack_server/verify/cases.json`, and",
     "its facets if outputs, gradients, buffers, RNG and side effects all are. A place is right if",
     "module, operation, line and class of cause all are; what has no place in a region (early",
@@ -42,7 +45,8 @@ INTRO = (
     "places and keys of state were taken from a run and read against the code, so those figures",
     "hold Verify to what it said then. Costs are processor time, by medians over rounds",
     "(`tests/bench/verify_costs.py`); the bugs of the mutation test are in",
-    "`tests/bench/mutants.py`. Not measured here: GPUs.",
+    "`tests/bench/mutants.py`. Not measured here: GPUs. What was run once by hand is in the",
+    "[notes](verify-notes.md).",
 )
 
 
@@ -181,16 +185,19 @@ def main() -> None:
     asked = parser.parse_args()
     described = machine.describe() | {"table": f"of torch {table()['torch']}"}
     print(machine.heading(described))
+    start_s = time.monotonic()
     rows = shown(costs())  # first: nothing that runs beside them, and no thread before a fork
     rows += shown(counts())
     rows += shown(harms())
     rows += shown(detection(asked.only))
+    rows += shown(resume(asked.only))
     if not asked.without_library:
         rows += shown(library(asked.only))
     if asked.mutation:
         from tests.bench.verify_mutants import mutation  # needs transformers
 
         rows += shown(mutation(asked.only))
+    described["took"] = f"{(time.monotonic() - start_s) / 60:.0f} minutes"
     if asked.write:
         asked.write.write_text(as_markdown("Verify: figures of one run", INTRO, described, rows))
 

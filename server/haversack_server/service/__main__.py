@@ -1,10 +1,12 @@
 """The process of a service: ``python -m haversack_server.service``.
 
-SIGTERM and SIGINT drain and end it with 0; a second one ends it at once. Exit 2: an option will
-not do. Exit 1: it could not serve.
+SIGTERM and SIGINT drain and end it with 0, also while its kernels are compiled; a second one ends
+it at once. Exit 2: an option will not do. Exit 1: it could not serve.
 """
 
 import asyncio
+import contextlib
+import gc
 import logging
 import os
 import signal
@@ -22,15 +24,34 @@ def main() -> int:
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     # They are a second series for every counter, which nobody reads.
     prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
+    _tell_of_compilation()
     try:
-        asyncio.run(_serve(from_command_line(sys.argv[1:], os.environ)))
+        has_served = asyncio.run(_serve(from_command_line(sys.argv[1:], os.environ)))
     except HaversackError as wrong:
         _say(str(wrong))
         return 2 if isinstance(wrong, InvalidRequestError) else 1
+    if not has_served:
+        os._exit(0)  # a thread that compiles is in code that the end of Python may not unwind
     return 0
 
 
-async def _serve(process: Process) -> None:
+def _tell_of_compilation() -> None:
+    """Say why a first start takes its time."""
+    kernels = logging.getLogger("haversack_kernels.cache")
+    kernels.addHandler(_Sayer())
+    kernels.setLevel(logging.INFO)
+    kernels.propagate = False
+
+
+class _Sayer(logging.Handler):
+    """Says what a log says, as the process's own words."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        _say(record.getMessage())
+
+
+async def _serve(process: Process) -> bool:
+    """Serve until told to stop; gives whether it came to that, or was told while it started."""
     told_to_stop = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -42,11 +63,24 @@ async def _serve(process: Process) -> None:
 
     for each in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(each, stop)
-    async with serving(process.listen, process.settings) as running:
-        _say(_ready(running))
-        await told_to_stop.wait()
-        _say("drains: running calls may finish")
-    _say("stopped")
+    async with contextlib.AsyncExitStack() as stack:
+        starting = asyncio.create_task(
+            stack.enter_async_context(serving(process.listen, process.settings))
+        )
+        stopping = asyncio.create_task(told_to_stop.wait())
+        await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+        has_served = starting.done()
+        if has_served:
+            # What is loaded stays, so no collection looks at it again: a sixth of an estimate.
+            gc.freeze()
+            _say(_ready(await starting))
+            await stopping
+            _say("drains: running calls may finish")
+        else:
+            starting.cancel()
+            await asyncio.wait((starting,))
+    _say("stopped" if has_served else "stopped before it was ready")
+    return has_served
 
 
 def _ready(running: Running) -> str:

@@ -29,6 +29,7 @@ from haversack_server.service.rooms import Rooms
 from haversack_server.service.servicer import Servicer
 from haversack_server.service.settings import NS_OF_DAY, RAY, Settings, split_address
 from haversack_server.store import Store
+from haversack_server.verify.weight_files import ANYWHERE
 
 if TYPE_CHECKING:
     from haversack_server.plan.solving import Devices
@@ -58,8 +59,13 @@ class Running:
 def serving_embedded(
     address: str, *, allow: tuple[str, ...]
 ) -> AbstractAsyncContextManager[Running]:
-    """Serve a caller's own process: workers import from its current folder too."""
-    return serving(address, Settings(allow=allow, worker_path=(os.getcwd(),)))
+    """Serve a caller's own process: workers import from its current folder too.
+
+    Weights are read from wherever the caller may read: it is the operator.
+    """
+    return serving(
+        address, Settings(allow=allow, weights_dirs=ANYWHERE, worker_path=(os.getcwd(),))
+    )
 
 
 @contextlib.asynccontextmanager
@@ -118,6 +124,7 @@ def _job_runner(settings: Settings, metrics: Metrics) -> JobRunner:
         settings.allow,
         settings.worker_path,
         limits=limits,
+        weights_dirs=settings.weights_dirs,
         place=place,
         store=store,
         listeners=Listeners(report=metrics.count_report, waited=metrics.count_wait),

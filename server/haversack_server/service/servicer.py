@@ -66,19 +66,23 @@ class Servicer(HaversackServiceServicer):
         self._planner = planner
         self._estimates = Threads("haversack-estimate", ESTIMATE_THREADS)
         self._solves = Threads("haversack-solve", solver_threads)
+        self._is_warming = False
 
     async def warm(self) -> None:
-        """Compile the kernels, in the thread that will run them."""
-        await self._solves.run(self._rooms.warm)
+        """Compile the kernels, in the thread that will run them.
+
+        Where it is cancelled the thread goes on, as a compiler cannot be told to stop.
+        """
+        self._is_warming = True
+        await self._solves.run(self._rooms.warm, holds_caller=False)
+        self._is_warming = False
 
     async def close(self, grace_s: float) -> None:
         """Tell what still runs to stop, and wait for it ``grace_s`` seconds at most."""
-        await asyncio.gather(
-            self._estimates.close(grace_s),
-            self._solves.close(grace_s),
-            self._tracer.close(),
-            self._planner.close(),
-        )
+        ends = [self._estimates.close(grace_s), self._tracer.close(), self._planner.close()]
+        if not self._is_warming:  # else nobody waits for a solve, and a compiler does not stop
+            ends.append(self._solves.close(grace_s))
+        await asyncio.gather(*ends)
 
     async def Estimate(
         self, request: estimate_pb2.EstimateRequest, context: Context

@@ -22,16 +22,17 @@ class Settings:
     """How a server runs. The defaults are those of a server inside a caller's process.
 
     ``allow`` are dotted prefixes of entry points that Verify jobs may import, and ``worker_path``
-    folders that their processes import from. ``grace_s`` is how long running calls may take to
-    finish once the server stops. No metrics are served without a ``metrics_port``; 0 picks one.
-    With ``cuda`` large solves may run on the CUDA device, if one is attached; inside a caller's
-    process they do not, for its memory is the caller's. Verify's reports are kept in memory, and
-    in ``state_dir`` if it names a folder: ``keep_reports`` of them, for ``keep_days``. Verify's
-    jobs run on this machine, or with the ``executor`` "ray" on the cluster at ``ray_address``,
-    which is this machine's own if it is empty.
+    folders that their processes import from; in ``weights_dirs`` they may read weights. ``grace_s``
+    is how long running calls may take to finish once the server stops. No metrics are served
+    without a ``metrics_port``; 0 picks one. With ``cuda`` large solves may run on the CUDA device,
+    if one is attached; inside a caller's process they do not, for its memory is the caller's.
+    Verify's reports are kept in memory, and in ``state_dir`` if it names a folder: ``keep_reports``
+    of them, for ``keep_days``. Verify's jobs run on this machine, or with the ``executor`` "ray" on
+    the cluster at ``ray_address``, which is this machine's own if it is empty.
     """
 
     allow: tuple[str, ...] = ()
+    weights_dirs: tuple[str, ...] = ()
     worker_path: tuple[str, ...] = ()
     metrics_port: int | None = None
     max_in_flight: int = 64
@@ -89,9 +90,9 @@ def from_command_line(arguments: Sequence[str], environment: Mapping[str, str]) 
     """
     given = _parser(environment).parse_args(arguments)
     split_address(given.listen, "listen")
-    in_environment = filter(None, environment.get("HAVERSACK_ALLOW", "").split(","))
     settings = Settings(
-        allow=tuple(in_environment if given.allow is None else given.allow),
+        allow=_all_of(given.allow, environment.get("HAVERSACK_ALLOW", "")),
+        weights_dirs=_all_of(given.weights_dir, environment.get("HAVERSACK_WEIGHTS_DIR", "")),
         metrics_port=_port(str(given.metrics_port), "metrics_port"),
         max_in_flight=given.max_in_flight,
         grace_s=given.grace,
@@ -105,6 +106,11 @@ def from_command_line(arguments: Sequence[str], environment: Mapping[str, str]) 
         ray_address=given.ray_address,
     )
     return Process(listen=given.listen, settings=settings)
+
+
+def _all_of(given: list[str] | None, in_environment: str) -> tuple[str, ...]:
+    """Take what options repeat, else what commas separate in the environment."""
+    return tuple(filter(None, in_environment.split(","))) if given is None else tuple(given)
 
 
 def split_address(address: str, field: str) -> tuple[str, int]:
@@ -150,6 +156,13 @@ def _parser(environment: Mapping[str, str]) -> _Parser:
         action="append",
         help="dotted prefix of entry points that Verify may import; may be repeated, or "
         "separated by commas in the environment (none: built-in workloads only)",
+    )
+    parser.add_argument(
+        "--weights-dir",
+        metavar="FOLDER",
+        action="append",
+        help="folder in which Verify may read weights, safetensors alone; may be repeated, or "
+        "separated by commas in the environment (none)",
     )
     parser.add_argument(
         "--max-in-flight",

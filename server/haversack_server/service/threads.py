@@ -39,12 +39,17 @@ class Threads:
         self._closed = False
 
     async def run(
-        self, work: Callable[[], Answer], stop: Callable[[], object] | None = None
+        self,
+        work: Callable[[], Answer],
+        stop: Callable[[], object] | None = None,
+        *,
+        holds_caller: bool = True,
     ) -> Answer:
         """Run ``work`` in a thread and wait for it.
 
         Where the caller is cancelled, or its deadline passes, work that has not begun never does;
         work that has is told to ``stop``, and waited for: a call has ended when its thread has.
+        Who is not held leaves at once, and the work goes on.
         """
         job = self._submit(work, stop)
         try:
@@ -52,7 +57,8 @@ class Threads:
         except asyncio.CancelledError:
             if stop is not None:
                 stop()
-            await self._hold_caller(job)
+            if holds_caller:
+                await self._hold_caller(job)
             raise
 
     async def close(self, grace_s: float) -> None:

@@ -10,12 +10,15 @@ import re
 from collections.abc import Callable, Sequence
 
 from haversack.errors import InvalidRequestError, MissingExtraError, NotSupportedError
+from haversack.parallelism import Sharding
 from haversack.run import WorkloadReference
 from haversack.verify import VerifyRequest, VerifySchedule
 from haversack_server.verify.catalog import check_built_in
 from haversack_server.verify.entry_points import check_allowed
 from haversack_server.verify.library import is_of_library
+from haversack_server.verify.resumable import check_resumable
 from haversack_server.verify.shardable import check_sharded
+from haversack_server.verify.weight_files import check_weights
 
 DEVICE_FILES = pathlib.Path("/dev")
 _GPU_FILE = re.compile(r"nvidia(\d+)")
@@ -26,16 +29,30 @@ def check_admissible(
     request: VerifyRequest,
     allow: Sequence[str],
     check_device: Callable[[str], object] | None = None,
+    weights_dirs: Sequence[str] = (),
 ) -> None:
     """Raise the error that says why the request cannot run here.
 
     ``check_device`` is that of the place where it would run; this machine's if None.
     """
+    if request.weights:
+        check_weights(request.weights, weights_dirs)
     check_workload(request.workload, allow, "verify")
-    _check_device(request, check_device or check_attached)
+    check_device = check_device or check_attached
+    _check_device(request, check_device)
     _check_plan(request)
-    if request.world is not None and request.world.size > 1:
-        check_sharded(request, request.world)
+    if request.resume is not None:
+        _refuse_weights(request)
+        check_resumable(request, request.resume)
+    elif request.world is not None and request.world.size > 1:
+        check_sharded(request, request.world, check_device)
+
+
+def _refuse_weights(request: VerifyRequest) -> None:
+    if request.weights:
+        raise InvalidRequestError(
+            "a resume job trains what its factory makes; leave it out", field="weights"
+        )
 
 
 def check_workload(workload: WorkloadReference, allow: Sequence[str], verb: str) -> None:
@@ -108,10 +125,12 @@ def _check_plan(request: VerifyRequest) -> None:
             f"option {unknown[0][:60]!r} of a plan cannot be verified; use {', '.join(_OPTIONS)} "
             "or selective with operations"
         )
-    if any(action.segment for action in request.plan.actions):
+    world = request.world
+    is_divided = world is not None and world.sharding is Sharding.FSDP2 and world.size > 1
+    if is_divided and any(action.segment for action in request.plan.actions):
         raise NotSupportedError(
-            "a plan with segments cannot be verified: they run outside of torch.utils.checkpoint; "
-            "plan without segments"
+            "a plan with segments cannot be verified under FSDP2: a segment would run before its "
+            "weights are gathered; plan without segments, or take DDP"
         )
     if options <= {"save"}:
         raise InvalidRequestError(

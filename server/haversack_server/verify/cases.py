@@ -46,6 +46,11 @@ class Case:
     state: tuple[str, ...] = ()
 
     @property
+    def is_resumed(self) -> bool:
+        """Whether the case is of training that is stopped and gone on with."""
+        return self.category == "resume"
+
+    @property
     def different(self) -> tuple[Facet, ...]:
         """The facets whose value is DIFFERENT."""
         return tuple(f for f in sorted(self.facets) if self.facets[f] is FacetValue.DIFFERENT)

@@ -7,11 +7,22 @@ import difflib
 from dataclasses import replace
 
 from haversack.errors import InvalidRequestError
-from haversack.verify import VerifyRequest, VerifySchedule, VerifyVerdict, WorkloadInfo
+from haversack.parallelism import Sharding
+from haversack.verify import (
+    VerifyRequest,
+    VerifyResume,
+    VerifySchedule,
+    VerifyVerdict,
+    VerifyWorld,
+    WorkloadInfo,
+)
 from haversack_server.verify import library
 from haversack_server.verify.arguments import Argument, check_arguments
 from haversack_server.verify.cases import Case, cases
 from haversack_server.verify.library import TASKS
+
+_RESUME = VerifyResume()
+_SAVING = VerifyWorld(size=2, sharding=Sharding.FSDP2)
 
 
 def _of_case(case: Case) -> WorkloadInfo:
@@ -22,6 +33,7 @@ def _of_case(case: Case) -> WorkloadInfo:
         expected_verdict=case.verdict,
         expected_different=case.different,
         schedule=case.schedule,
+        resume=_RESUME if case.is_resumed else None,
     )
 
 
@@ -91,9 +103,17 @@ def check_known(name: str, *, field: str) -> None:
     )
 
 
-def with_own_schedule(request: VerifyRequest) -> VerifyRequest:
-    """Take the schedule that shows what a built-in workload is about, unless one was given."""
+def with_own_settings(request: VerifyRequest) -> VerifyRequest:
+    """Take the schedule, or the stop, that shows what a built-in workload is about.
+
+    What a request says itself stays.
+    """
     known = WORKLOADS.get(request.workload.name)
-    if known is None or request.schedule is not VerifySchedule.UNSPECIFIED:
+    if known is None:
+        return request
+    if known.resume is not None:
+        resume, world = request.resume or known.resume, request.world or _SAVING
+        return replace(request, resume=resume, world=world)
+    if request.schedule is not VerifySchedule.UNSPECIFIED:
         return request
     return replace(request, schedule=known.schedule)

@@ -48,6 +48,13 @@ _WORDS = {
     Facet.INPUT_GRADIENTS: "input gradients",
     Facet.PARAMETER_GRADIENTS: "parameter gradients",
     Facet.BUFFERS: "buffers",
+    Facet.RNG: "random generators",
+    Facet.PARAMETERS: "parameters",
+    Facet.OPTIMIZER_STATE: "parts of the optimizer's state",
+    Facet.SCHEDULE: "parts of the schedule's state",
+    Facet.SAMPLER_POSITION: "parts of the data's state",
+    Facet.EXTRA_STATE: "parts of the extra state",
+    Facet.NEXT_STEPS: "values of the next steps",
 }
 
 
@@ -100,8 +107,13 @@ def _nothing_to_compare(facet: Facet) -> FacetResult:
         Facet.INPUT_GRADIENTS: "No input asks for a gradient",
         Facet.PARAMETER_GRADIENTS: "The model has no parameters",
         Facet.BUFFERS: "The model has no buffers",
+        Facet.PARAMETERS: "The model has no parameters",
+        Facet.SCHEDULE: "The training has no schedule",
+        Facet.EXTRA_STATE: "The training names no extras",
     }
-    return FacetResult(facet=facet, value=FacetValue.NOT_CHECKED, detail=reasons[facet])
+    return FacetResult(
+        facet=facet, value=FacetValue.NOT_CHECKED, detail=reasons.get(facet, "There is none")
+    )
 
 
 def _detail(facet: Facet, value: FacetValue, compared: int, rows: Sequence[Row]) -> str:

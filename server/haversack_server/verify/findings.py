@@ -26,6 +26,13 @@ VALUE_FACETS = (
     Facet.PARAMETER_GRADIENTS,
     Facet.BUFFERS,
 )
+_OTHER_FACETS = (
+    Facet.RNG,
+    Facet.SIDE_EFFECTS,
+    Facet.RECOMPUTE_COUNTS,
+    Facet.MEMORY,
+    Facet.TIME,
+)
 _RAISED_FACETS = (Facet.OUTPUTS, Facet.INPUT_GRADIENTS, Facet.PARAMETER_GRADIENTS)
 _FEWEST_TICKS = 2  # of the clock in a plain step; what it reads is off by up to one of them
 
@@ -62,7 +69,7 @@ def findings(runs: Outcomes) -> list[FacetResult]:
     """Find the value of every facet."""
     values = list(_value_findings(runs))
     if runs.plain.raised or runs.checkpointed.raised:
-        return values + [_not_checked(facet, "A run raised") for facet in list(Facet)[5:]]
+        return values + [_not_checked(facet, "A run raised") for facet in _OTHER_FACETS]
     return [
         *values,
         rng_finding(runs),

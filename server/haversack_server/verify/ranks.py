@@ -15,9 +15,7 @@ from haversack.verify import (
     FacetValue,
     RandomSource,
     VerifyRank,
-    VerifyReport,
     VerifySharded,
-    VerifyVerdict,
     VerifyWorld,
 )
 from haversack_server.verify.comparison import Row, compare_values
@@ -30,12 +28,6 @@ _UNUSED = (
     "default"
 )
 _AGAINST = (Facet.OUTPUTS, Facet.INPUT_GRADIENTS, Facet.PARAMETER_GRADIENTS)
-_SAME = (
-    FacetValue.EQUAL_BITWISE,
-    FacetValue.WITHIN_NOISE,
-    FacetValue.WITHIN_TOLERANCE,
-    FacetValue.NOT_CHECKED,
-)
 _GATHERS = ("allgather", "all_gather")
 _REDUCTIONS = ("reduce",)
 
@@ -60,13 +52,17 @@ class RankOutcome:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankRuns:
-    """The ranks of each run of a sharded job; those under probes are empty where one raised."""
+    """The ranks of each run of a sharded job; those under probes are empty where one raised.
+
+    ``traced`` is empty where no replay differs.
+    """
 
     plain: Sequence[RankOutcome]
     again: Sequence[RankOutcome]
     checkpointed: Sequence[RankOutcome]
     watched_plain: Sequence[RankOutcome] = ()
     watched: Sequence[RankOutcome] = ()
+    traced: Sequence[RankOutcome] = ()
 
     def outcomes(self) -> Outcomes:
         """Give them as the runs of a report."""
@@ -76,6 +72,7 @@ class RankRuns:
             checkpointed=merged(self.checkpointed),
             watched_plain=merged(self.watched_plain) if self.watched_plain else None,
             watched=merged(self.watched) if self.watched else None,
+            traced=_traced(self.traced) if self.traced else None,
         )
 
 
@@ -107,6 +104,16 @@ def merged(ranks: Sequence[RankOutcome]) -> Outcome:
         retained_bytes=_largest(each.retained_bytes for each in outcomes),
         gradients_all_zero=all(each.gradients_all_zero for each in outcomes),
     )
+
+
+def _traced(ranks: Sequence[RankOutcome]) -> Outcome:
+    """Give the place of the first rank that has one, whether ranks raised or not."""
+    found = next((each for each in ranks if each.outcome.first_difference is not None), ranks[0])
+    place = found.outcome.first_difference
+    if place is None:
+        return found.outcome
+    told = f"on rank {found.rank} of {len(ranks)}: {place.detail}"
+    return replace(found.outcome, first_difference=replace(place, detail=told))
 
 
 def _row(rank: int, row: Row) -> Row:
@@ -170,17 +177,20 @@ def sharded(
         world_size=world.size,
         backend=backend,
         units=tuple(units),
-        ranks=tuple(_rank(runs, place) for place in range(len(runs.plain))),
+        ranks=tuple(
+            _rank(runs, place, f"cuda:{place}" if backend == "nccl" else "cpu")
+            for place in range(len(runs.plain))
+        ),
         against_unsharded=tuple(_against(runs, facet, world.sharding) for facet in _AGAINST),
     )
 
 
-def _rank(runs: RankRuns, place: int) -> VerifyRank:
+def _rank(runs: RankRuns, place: int, device: str) -> VerifyRank:
     plain = runs.watched_plain[place] if runs.watched_plain else None
     watched = runs.watched[place] if runs.watched else None
     return VerifyRank(
         rank=place,
-        device="cpu",
+        device=device,
         parameter_bytes=runs.plain[place].parameter_bytes,
         plain_peak_bytes=(plain.outcome.peak_bytes or 0) if plain else 0,
         checkpointed_peak_bytes=(watched.outcome.peak_bytes or 0) if watched else 0,
@@ -227,58 +237,3 @@ def _against(runs: RankRuns, facet: Facet, sharding: Sharding) -> FacetResult:
     # How to cure a replay does not cure a reduction.
     is_unreduced = differs and facet is Facet.PARAMETER_GRADIENTS and sharding is not Sharding.FSDP2
     return replace(found, severity=severity, fix_hint=_UNUSED if is_unreduced else "")
-
-
-def with_ranks(
-    report: VerifyReport, found: VerifySharded, *, notes: Sequence[str], strict: bool
-) -> VerifyReport:
-    """Add to a report of merged runs what is said of ranks; ``strict`` makes a warning decide."""
-    warnings = [
-        f"The plain sharded run is not what one process gives: {each.detail}"
-        for each in found.against_unsharded
-        if each.severity is FacetSeverity.WARNING
-    ]
-    decides = warnings and strict and report.verdict is VerifyVerdict.EQUIVALENT
-    assert report.evidence is not None
-    return replace(
-        report,
-        verdict=VerifyVerdict.DIFFERENT if decides else report.verdict,
-        warnings=(*report.warnings, *warnings),
-        sharded=found,
-        assumptions=(*report.assumptions, *notes),
-        evidence=replace(
-            report.evidence,
-            proves=(*report.evidence.proves, *_proves(found)),
-            does_not_prove=(*report.evidence.does_not_prove, *_does_not_prove(found)),
-        ),
-    )
-
-
-def _proves(found: VerifySharded) -> Iterable[str]:
-    values = {each.value for each in found.against_unsharded}
-    if values - set(_SAME) or values == {FacetValue.NOT_CHECKED}:
-        return
-    word = _WORDS[found.sharding]
-    close = FacetValue.WITHIN_TOLERANCE in values
-    yield (
-        f"For these inputs, {word} on {found.world_size} ranks gives each rank the outputs of one "
-        "process, and the mean of the gradients of all"
-        + (", within the tolerance of their dtypes" if close else "")
-    )
-
-
-def _does_not_prove(found: VerifySharded) -> Iterable[str]:
-    yield (
-        f"Anything about NCCL, streams that overlap, or several GPUs and machines: "
-        f"{found.world_size} processes of one CPU spoke over {found.backend}"
-    )
-    yield (
-        "Anything about other numbers of ranks, other meshes and ways to wrap, mixed precision, "
-        "or the optimizer's step on shards"
-    )
-
-
-_WORDS = {
-    Sharding.REPLICATED: "DistributedDataParallel",
-    Sharding.FSDP2: "fully_shard",
-}

@@ -99,8 +99,10 @@ def with_applied(report: VerifyReport, stepped: Outcome) -> VerifyReport:
     warnings = report.warnings
     if predicted is not None and measured > predicted:
         warnings += (
-            f"A step of the plan takes {format_bytes(measured)} at {applied.peak_at}, more than "
-            f"the {format_bytes(predicted)} that it predicts",
+            f"A step of the plan takes {format_bytes(measured)} at {applied.peak_at}, "
+            f"{format_bytes(measured - predicted)} more than the {format_bytes(predicted)} that it "
+            "predicts. Tensors are predicted; what kernels and the allocator take beside them is "
+            "measured only, and haversack plan --measured keeps it free",
         )
     return replace(report, applied=applied, warnings=warnings)
 

@@ -1,15 +1,26 @@
 """Which sharded jobs can run: what is asked beside what a job of one process asks."""
 
-from haversack.errors import InvalidRequestError, NotSupportedError, Violation, check
+from collections.abc import Callable
+
+from haversack.errors import InvalidRequestError, Violation, check
 from haversack.parallelism import Sharding
 from haversack.verify import VerifyRequest, VerifySchedule, VerifyWorld
 
 WORLD_SIZES = (2, 4)
 _SHARDINGS = (Sharding.UNSPECIFIED, Sharding.REPLICATED, Sharding.FSDP2)
-_SCHEDULES = (VerifySchedule.UNSPECIFIED, VerifySchedule.ONE_MICROBATCH)
 
 
-def check_sharded(request: VerifyRequest, world: VerifyWorld) -> None:
+def devices_of(device: str, ranks: int) -> tuple[str, ...]:
+    """Name the devices of a job: a GPU for each rank, from the one that is asked for on."""
+    if not device.startswith("cuda"):
+        return (device or "cpu",)
+    first = int(device.partition(":")[2])
+    return tuple(f"cuda:{first + rank}" for rank in range(ranks))
+
+
+def check_sharded(
+    request: VerifyRequest, world: VerifyWorld, check_device: Callable[[str], object]
+) -> None:
     """Raise the error that says why a job of several ranks cannot run here."""
     found: list[Violation] = []
     if world.size not in WORLD_SIZES:
@@ -19,14 +30,11 @@ def check_sharded(request: VerifyRequest, world: VerifyWorld) -> None:
         sentence = f"{world.sharding.name} cannot be verified; REPLICATED (DDP) or FSDP2 would do"
         found.append(Violation("world.sharding", sentence))
     check(found)
-    if request.schedule not in _SCHEDULES:
+    if request.schedule is VerifySchedule.BACKWARD_IN_THREAD:
         raise InvalidRequestError(
-            f"ranks run one forward and its backward, not {request.schedule.name}; ONE_MICROBATCH "
-            "would do",
+            "a helper thread is of one process; ranks take ONE_MICROBATCH, TWO_MICROBATCHES or "
+            "TWO_STEPS",
             field="schedule",
         )
-    if request.device.startswith("cuda"):
-        raise NotSupportedError(
-            "ranks of a job run on the CPU over gloo; leave device out, and see "
-            "docs/verify-multi-gpu.md for what to run on GPUs"
-        )
+    for device in devices_of(request.device, world.size):
+        check_device(device)

@@ -10,7 +10,7 @@ A pure function of findings, waivers and strictness. Knows nothing of how facets
     WITHIN_TOLERANCE          warning                             -
     all others                information                         information
 
-Time is information whatever its value.
+Time is information whatever its value. All facets of a resume job are as outputs are.
 
 A waived facet is information, unless a run raised. Strict makes every warning an error. Among
 errors, a run that raised alone decides for DIFFERENT, then a model that does not reproduce itself
@@ -36,9 +36,21 @@ STRONG_FACETS = frozenset(
         Facet.PARAMETER_GRADIENTS,
         Facet.BUFFERS,
         Facet.RNG,
+        Facet.PARAMETERS,
+        Facet.OPTIMIZER_STATE,
+        Facet.SCHEDULE,
+        Facet.SAMPLER_POSITION,
+        Facet.EXTRA_STATE,
+        Facet.NEXT_STEPS,
     }
 )
-RAISED = frozenset({FacetValue.RAISED_ONLY_CHECKPOINTED, FacetValue.RAISED_ONLY_PLAIN})
+RAISED = frozenset(
+    {
+        FacetValue.RAISED_ONLY_CHECKPOINTED,
+        FacetValue.RAISED_ONLY_PLAIN,
+        FacetValue.RAISED_ONLY_RESUMED,
+    }
+)
 _ALWAYS_ERRORS = RAISED | {FacetValue.INCONCLUSIVE, FacetValue.TRUNCATED}
 _WARNINGS = frozenset({FacetValue.NOT_RECOMPUTED, FacetValue.WITHIN_TOLERANCE})
 

@@ -8,6 +8,8 @@ import json
 import os
 import shutil
 import socket
+from collections.abc import Callable
+from typing import NoReturn
 
 from haversack_server.verify import records
 from haversack_server.worker.confine import confine
@@ -54,24 +56,40 @@ def _be_job(channel: socket.socket, limits: Limits, parent: int | None) -> None:
     isolation = confine(limits, keep=[channel.fileno()], parent=parent)
     from haversack_server.worker.job import serve
 
-    serve(channel, isolation)
-    os._exit(0)  # a device's library may hang in its own end
+    _end_after(lambda: serve(channel, isolation))
 
 
 def _be_trace(channel: socket.socket, limits: Limits) -> None:
     confine(limits, keep=[channel.fileno()], parent=None)
     from haversack_server.worker.tracing import serve
 
-    serve(channel)
-    os._exit(0)  # its fake ranks have nobody to say goodbye to
+    _end_after(lambda: serve(channel))
 
 
 def _be_plan(channel: socket.socket, limits: Limits) -> None:
     confine(limits, keep=[channel.fileno()], parent=None)
     from haversack_server.worker.planning import serve
 
-    serve(channel)
-    os._exit(0)  # what the workload's own code left running ends with it
+    _end_after(lambda: serve(channel))
+
+
+def _end_after(work: Callable[[], None]) -> NoReturn:
+    """Do the work and end at once, whatever is left running.
+
+    A device's library may hang in its own end, fake ranks have nobody to say goodbye to, and a
+    thread of gloo that drops a tensor while Python ends aborts the process.
+    """
+    from haversack_server.worker.fork import flush_output, print_fault
+
+    status = 1
+    try:
+        work()
+        status = 0
+    except BaseException:  # the stack ends here, as it would by itself
+        print_fault()
+    finally:
+        flush_output()
+        os._exit(status)
 
 
 if __name__ == "__main__":

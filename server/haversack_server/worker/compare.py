@@ -28,21 +28,29 @@ TOLERANCES: dict[torch.dtype, tuple[float, float]] = {
 _MOST_DEPTH = 8
 
 
-def rows(facet: Facet, plain: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[Row]:
-    """Compare values by name; gives a row for each that is not equal bit for bit."""
+def rows(
+    facet: Facet,
+    plain: Mapping[str, Any],
+    other: Mapping[str, Any],
+    where: str = "in the plain run",
+) -> Iterator[Row]:
+    """Compare values by name; gives a row for each that is not equal bit for bit.
+
+    ``where`` says what the first values are of.
+    """
     missing = object()
     for name in sorted(plain.keys() | other.keys()):
-        row = _compare(facet, name, plain.get(name, missing), other.get(name, missing))
+        row = _compare(facet, name, plain.get(name, missing), other.get(name, missing), where)
         if row is not None:
             yield row
 
 
-def _compare(facet: Facet, name: str, plain: Any, other: Any) -> Row | None:
+def _compare(facet: Facet, name: str, plain: Any, other: Any, where: str) -> Row | None:
     if isinstance(plain, torch.Tensor) and isinstance(other, torch.Tensor):
-        return _compare_tensors(facet, name, plain.detach(), other.detach())
+        return _compare_tensors(facet, name, plain.detach(), other.detach(), where)
     if type(plain) is type(other) and plain == other:
         return None
-    note = f"{_word(plain)} in the plain run, {_word(other)} in this one"
+    note = f"{_word(plain)} {where}, {_word(other)} in this one"
     return Row(facet=facet, name=name, closeness=Closeness.DIFFERENT, note=note)
 
 
@@ -55,13 +63,13 @@ def _word(value: Any) -> str:
 
 
 def _compare_tensors(
-    facet: Facet, name: str, plain: torch.Tensor, other: torch.Tensor
+    facet: Facet, name: str, plain: torch.Tensor, other: torch.Tensor, where: str
 ) -> Row | None:
     plain, other = _dense(plain), _dense(other)
     for aspect in ("dtype", "shape"):
         one, two = getattr(plain, aspect), getattr(other, aspect)
         if one != two:
-            note = f"{aspect} {_spelled(one)} in the plain run, {_spelled(two)} in this one"
+            note = f"{aspect} {_spelled(one)} {where}, {_spelled(two)} in this one"
             return Row(facet=facet, name=name, closeness=Closeness.DIFFERENT, note=note)
     if _bits_equal(plain, other):
         return None

@@ -9,6 +9,8 @@ import torch
 
 from haversack.verify import VerifyEnvironment, VerifyRequest
 
+BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
+
 
 def environment(
     request: VerifyRequest, device_name: str, isolation: Sequence[str]
@@ -27,6 +29,13 @@ def environment(
         default_dtype=str(torch.get_default_dtype()).removeprefix("torch."),
         executor="local",
         world_size=request.world.size if request.world else 1,
-        backend="gloo" if request.world and request.world.size > 1 else "",
+        backend=_backend(request),
         isolation=tuple(isolation),
     )
+
+
+def _backend(request: VerifyRequest) -> str:
+    """Name what the ranks of a job speak over; nothing where there is one process."""
+    if request.world is None or request.world.size == 1:
+        return ""
+    return BACKENDS["cuda" if request.device.startswith("cuda") else "cpu"]

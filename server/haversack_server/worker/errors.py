@@ -54,11 +54,21 @@ def _failure(reason: FailureReason, message: str) -> VerifyFailure:
     return VerifyFailure(reason=reason, message=message, stage="build")
 
 
+def raised_in(part: str, error: BaseException) -> Raised:
+    """Keep an exception of a workload as the outcome of a run."""
+    return Raised(
+        part=part,
+        kind=type(error).__name__,
+        message=str(error)[:2000],
+        out_of_memory=is_out_of_memory(error),
+        device_fault=is_device_fault(error),
+    )
+
+
 def outcome_of(stage: str, error: Exception) -> Outcome:
     """Give the outcome of a stage that could not be run; a fault of ours is raised again."""
     if isinstance(error, BadWorkloadError):
         return Outcome(stage=stage, bad_workload=str(error))
-    if not is_out_of_memory(error):
+    if not is_out_of_memory(error) and not is_device_fault(error):
         raise error
-    raised = Raised(part="preparation", kind=type(error).__name__, message="", out_of_memory=True)
-    return Outcome(stage=stage, raised=raised)
+    return Outcome(stage=stage, raised=raised_in("preparation", error))

@@ -1,15 +1,15 @@
 """Runs a described model under ``fully_shard`` (or FSDP1) and PyTorch's tracker, on the CPU.
 
 One rank of any world, on the fake process group: collectives move nothing, and every buffer is
-really made. Real CPU tensors, since fake ``cuda`` tensors abort the process, and since
-transformers builds other attention masks under fake tensors. Two steps are run, and the highest
-bytes of each phase are read off the tracker. Counts what the tracker does: storages, to the byte.
+made. Real CPU tensors, or fake ones (``fake_tensors``) for a large model. Two steps are run, and
+the highest bytes of each phase are read off the tracker. Counts what the tracker does: storages, to
+the byte.
 """
 
 import json
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from haversack_server.estimate.trace import TraceFound, TraceOrder
+from haversack_server.worker.fake_tensors import fake_tensors
 from haversack_server.worker.flat_shard import FlatTracker, wrap_flat
 
 _CPU = torch.device("cpu")
@@ -33,7 +34,8 @@ def trace(order: TraceOrder) -> TraceFound:
 
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    with _fake_ranks(order) as mesh:
+    tensors = fake_tensors() if order.fake else nullcontext()
+    with _fake_ranks(order) as mesh, tensors:
         model: Any = _model(order, transformers)
         units = _units(model, order)
         if order.flat:
@@ -41,7 +43,10 @@ def trace(order: TraceOrder) -> TraceFound:
         else:
             _shard(model, units, mesh, order)
         # DTensor keeps what it learns of each operation; a first run would count that too.
-        _steps(model, order)
+        if order.fake:
+            _optimizer_alone(model, order)
+        else:
+            _steps(model, order)
         found = _steps(model, order)
     versions = f"torch {torch.__version__}, transformers {transformers.__version__}"
     return TraceFound(names=tuple(found), sizes=tuple(found.values()), versions=versions)
@@ -128,6 +133,15 @@ def _optimizer(model: nn.Module, order: TraceOrder) -> torch.optim.Optimizer:
     # DTensor has no rule for fused SGD; neither kernel makes temporaries.
     plain = kernel if not fused else {"foreach": True}
     return torch.optim.SGD(model.parameters(), lr=0.1, momentum=momentum, **plain)
+
+
+def _optimizer_alone(model: nn.Module, order: TraceOrder) -> None:
+    """Take one optimizer step, the only part of a step that runs on DTensors."""
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer = _optimizer(model, order)
+    optimizer.step()
+    optimizer.zero_grad()
 
 
 def _steps(model: Any, order: TraceOrder) -> dict[str, int]:

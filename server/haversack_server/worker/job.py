@@ -16,19 +16,21 @@ from typing import Any
 
 import torch
 
-from haversack.torch import Workload
+from haversack.torch import TrainingWorkload, Workload
 from haversack.verify import VerifyPlan, VerifyProgress, VerifyReport, VerifyRequest
 from haversack_server.verify import frames, records, reports
 from haversack_server.verify.findings import Outcomes, is_unexplained, repeats
 from haversack_server.verify.outcome import Outcome
+from haversack_server.verify.resumable import Resume, resume_of
 from haversack_server.worker.environment import environment
 from haversack_server.worker.errors import JobEnded, outcome_of, while_building
 from haversack_server.worker.fork import run_forked
-from haversack_server.worker.load import load
+from haversack_server.worker.load import load, load_training
 from haversack_server.worker.planned import measured
 from haversack_server.worker.prepare import pin, pinned
 from haversack_server.worker.probes import OF_CHECKPOINTED, OF_PLAIN, OF_TRACED
 from haversack_server.worker.run import Ready, RunPlan, make_ready, perform
+from haversack_server.worker.weights import take_weights
 
 PLAIN, AGAIN, CHECKPOINTED = "plain", "plain again", "checkpointed"
 ONCE_MORE, WATCHED, CONTROL = "plain once more", "checkpointed under probes", "control"
@@ -43,6 +45,7 @@ class Order:
     request: VerifyRequest
     allow: tuple[str, ...] = ()
     path: tuple[str, ...] = ()
+    weights_dirs: tuple[str, ...] = ()
     values_file: str
     isolation: tuple[str, ...] = ()
 
@@ -61,6 +64,8 @@ def serve(channel: socket.socket, isolation: Sequence[str]) -> None:
 
 def _report(order: Order, channel: socket.socket) -> VerifyReport:
     request, world = order.request, order.request.world
+    if request.resume is not None and world is not None:
+        return _resumed(order, resume_of(request.resume, world), channel)
     if world is None or world.size == 1:
         return _Job(order, channel, total=5 + (request.plan is not None)).report()
     # torch.distributed takes seconds to load, and most jobs need none of it.
@@ -76,6 +81,19 @@ def _report(order: Order, channel: socket.socket) -> VerifyReport:
     return sharded.report(reports.blank(request, order.job_id), order.isolation)
 
 
+def _resumed(order: Order, resume: Resume, channel: socket.socket) -> VerifyReport:
+    from haversack_server.worker.resume_job import ResumeJob
+
+    job = ResumeJob(
+        request=order.request,
+        resume=resume,
+        load=lambda: _training(order),
+        folder=pathlib.Path(order.values_file).parent,
+        tell=lambda progress: _told(channel, progress),
+    )
+    return job.report(reports.blank(order.request, order.job_id), order.isolation)
+
+
 def _told(channel: socket.socket, progress: VerifyProgress) -> None:
     frames.send(channel, {"progress": records.to_json(progress)})
 
@@ -83,7 +101,19 @@ def _told(channel: socket.socket, progress: VerifyProgress) -> None:
 def _loaded(order: Order, seed: int) -> Workload:
     pin(replace(order.request, seed=seed))
     torch.set_num_threads(1)  # a pool of threads would not live on in forked runs
-    return load(order.request.workload, allow=order.allow, path=order.path)
+    workload = load(order.request.workload, allow=order.allow, path=order.path)
+    if order.request.weights:
+        take_weights(workload, order.request.weights, order.weights_dirs)
+    return workload
+
+
+def _training(order: Order) -> TrainingWorkload:
+    pin(order.request)
+    torch.set_num_threads(1)  # as above
+    training = load_training(order.request.workload, allow=order.allow, path=order.path)
+    if order.request.weights:
+        take_weights(Workload(training.model), order.request.weights, order.weights_dirs)
+    return training
 
 
 @dataclass(slots=True)
@@ -148,9 +178,10 @@ class _Job:
     def _explained(self, runs: Outcomes, wrapped: tuple[str, ...]) -> Outcomes:
         """Add the runs that explain; a control only where there is something to compare it with."""
         settings: dict[str, Any] = {"checkpointed": True, "decides": False, "wrapped": wrapped}
-        watched = self._run(WATCHED, probes=OF_CHECKPOINTED, **settings)
         raised = runs.checkpointed.raised is not None
+        # Before a stage is told: its number is one of all that are to come.
         self.total += is_unexplained(runs) - (raised and self._has_callback())
+        watched = self._run(WATCHED, probes=OF_CHECKPOINTED, **settings)
         control = None if raised else self._control(wrapped)
         runs = replace(runs, watched=watched, control=control)
         if is_unexplained(runs):

@@ -12,10 +12,10 @@ import torch
 from torch import nn
 
 from haversack.torch import Workload
+from haversack.torch.sharding import own_part
 from haversack.verify import Facet
 from haversack_server.worker.compare import Values, flatten
 from haversack_server.worker.rng import is_generator
-from haversack_server.worker.shards import own_part
 from haversack_server.worker.state import walk
 
 

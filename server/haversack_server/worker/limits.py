@@ -21,7 +21,8 @@ class Limits:
     """What a job's process may take.
 
     ``processes`` counts threads too, beyond ``threads``; above 300. Without ``sandbox`` it gets no
-    namespaces and no Landlock, which no one has tried with the driver of a GPU.
+    namespaces and no Landlock. With a ``gpu`` it gets no namespaces, and Landlock only where the
+    GPU's driver is seen to work inside it.
     """
 
     scratch: str
@@ -30,6 +31,7 @@ class Limits:
     threads: int = 1
     processes: int = 400
     sandbox: bool = True
+    gpu: bool = False
 
 
 def limit_resources(limits: Limits) -> list[str]:

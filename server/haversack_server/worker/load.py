@@ -7,21 +7,37 @@ import importlib
 import json
 import sys
 import traceback
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 from haversack.errors import HaversackError
 from haversack.run import WorkloadReference
-from haversack.torch import Workload
+from haversack.torch import TrainingWorkload, Workload
 from haversack_server.verify.entry_points import check_allowed, covers
 from haversack_server.worker.errors import BadWorkloadError, is_out_of_memory
-from haversack_server.worker.zoo import FACTORIES
+from haversack_server.worker.zoo import FACTORIES, TRAININGS
+
+Built = TypeVar("Built", Workload, TrainingWorkload)
 
 
 def load(reference: WorkloadReference, *, allow: Sequence[str], path: Sequence[str]) -> Workload:
     """Build the workload; BadWorkloadError says why it cannot be."""
+    return _built(Workload, reference, allow, path)
+
+
+def load_training(
+    reference: WorkloadReference, *, allow: Sequence[str], path: Sequence[str]
+) -> TrainingWorkload:
+    """Build the training of a resume job; BadWorkloadError says why it cannot be."""
+    return _built(TrainingWorkload, reference, allow, path)
+
+
+def _built(
+    kind: type[Built], reference: WorkloadReference, allow: Sequence[str], path: Sequence[str]
+) -> Built:
     label = reference.name or reference.entry_point
-    factory = FACTORIES[reference.name] if reference.name else _import(reference, allow, path)
+    built_in: Mapping[str, Any] = {**FACTORIES, **TRAININGS}
+    factory = built_in[reference.name] if reference.name else _import(reference, allow, path)
     arguments = json.loads(reference.args_json or "{}")
     try:
         workload = factory(**arguments)
@@ -32,11 +48,20 @@ def load(reference: WorkloadReference, *, allow: Sequence[str], path: Sequence[s
             raise
         traceback.print_exc()
         raise BadWorkloadError(f"{label} raised {_said(error)}") from error
-    if not isinstance(workload, Workload):
+    if not isinstance(workload, kind):
+        found = type(workload).__name__
         raise BadWorkloadError(
-            f"{label} returned a {type(workload).__name__}; a haversack.torch.Workload would do"
+            f"{label} returned a {found}; a haversack.torch.{kind.__name__} would do{_for(found)}"
         )
     return workload
+
+
+def _for(found: str) -> str:
+    known = {
+        Workload.__name__: ", for a resume job",
+        TrainingWorkload.__name__: ", or a resume job, which is about training that goes on",
+    }
+    return known.get(found, "")
 
 
 def _import(reference: WorkloadReference, allow: Sequence[str], path: Sequence[str]) -> Any:

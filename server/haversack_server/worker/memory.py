@@ -8,7 +8,11 @@ import weakref
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
+
+# By its name: to load the class of sharded tensors takes seconds.
+_SHARDED = "torch.distributed.tensor"
 
 
 class LiveStorages(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -28,6 +32,8 @@ class LiveStorages(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
+        if any(each.__module__.startswith(_SHARDED) for each in types):
+            return NotImplemented  # what it does to this rank's own part comes here next
         result = func(*args, **(kwargs or {}))
         given = {id(storage) for storage in _storages((args, kwargs))}
         for storage in _storages(result):
@@ -59,6 +65,8 @@ class LiveStorages(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _storages(value: Any) -> list[torch.UntypedStorage]:
+    if isinstance(value, FakeTensor):
+        return []  # shapes that sharded tensors try out
     if isinstance(value, torch.Tensor):
         return [value.untyped_storage()] if value.layout is torch.strided else []
     if isinstance(value, list | tuple):

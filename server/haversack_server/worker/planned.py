@@ -19,8 +19,8 @@ from haversack_server.worker.errors import BadWorkloadError, is_out_of_memory
 _STEPS = 3
 
 
-def put_into_effect(workload: Workload, plan: VerifyPlan) -> None:
-    """Run the blocks of the model as the plan says, until the process ends.
+def put_into_effect(workload: Workload, plan: VerifyPlan) -> nn.Module:
+    """Run the blocks of the model as the plan says, until the process ends; gives the model.
 
     Raises BadWorkloadError for a plan of another model, or one that cannot be applied.
     """
@@ -28,9 +28,10 @@ def put_into_effect(workload: Workload, plan: VerifyPlan) -> None:
     if not isinstance(model, nn.Module):
         raise BadWorkloadError(f"a plan names modules, but the model is a {type(model).__name__}")
     try:
-        apply(model, Plan(actions=plan.actions))
+        apply(model, Plan(actions=plan.actions, model_fingerprint=plan.model_fingerprint))
     except HaversackError as refused:
         raise BadWorkloadError(f"the plan cannot be applied: {refused}") from refused
+    return model
 
 
 def measured(workload: Workload, plan: VerifyPlan, stage: str) -> Outcome:
@@ -62,6 +63,7 @@ def _applied(plan: VerifyPlan, plain: Measured, planned: Measured) -> VerifyAppl
         saved_count=options.count("save"),
         recomputed_count=options.count("recompute"),
         selective_count=len(options) - options.count("save") - options.count("recompute"),
+        segment_count=len({action.segment for action in plan.actions} - {0}),
         predicted_peak_bytes=plan.predicted_peak_bytes,
         measured_peak_bytes=planned.peak_bytes,
         plain_peak_bytes=plain.peak_bytes,

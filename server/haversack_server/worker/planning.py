@@ -15,7 +15,14 @@ from haversack.plan import Plan
 from haversack.torch import Workload, profile
 from haversack.torch.optimizers import with_optimizer
 from haversack.torch.whole_step import whole_step
-from haversack_server.plan.orders import Failure, Fault, StepOrder, WorkerAnswer, WorkloadOrder
+from haversack_server.plan.orders import (
+    Failure,
+    Fault,
+    Progress,
+    StepOrder,
+    WorkerAnswer,
+    WorkloadOrder,
+)
 from haversack_server.verify import frames, records
 from haversack_server.worker.errors import BadWorkloadError, is_out_of_memory
 from haversack_server.worker.load import load
@@ -33,7 +40,9 @@ def serve(channel: socket.socket) -> None:
         torch.set_num_threads(1)
         workload = load(order.workload, allow=order.allow, path=order.path)
         built.append(with_optimizer(workload, order.optimizer))
-        return WorkerAnswer(profile=profile(built[0]))
+        return WorkerAnswer(
+            profile=profile(built[0], blocks=order.blocks or None, progress=partial(_tell, channel))
+        )
 
     _answer(channel, first)
     while built and (message := frames.receive(channel)) is not None:
@@ -41,9 +50,18 @@ def serve(channel: socket.socket) -> None:
         _answer(channel, partial(_stepped, built[0], step))
 
 
+def _tell(channel: socket.socket, what: str, done: int, steps: int) -> None:
+    progress = Progress(what=what, done=done, steps=steps)
+    frames.send(channel, records.to_json(WorkerAnswer(progress=progress)))
+
+
 def _stepped(workload: Workload, order: StepOrder) -> WorkerAnswer:
     plan = Plan(actions=order.actions)
-    return WorkerAnswer(observed=whole_step(workload, plan, microbatches=order.microbatches))
+    return WorkerAnswer(
+        observed=whole_step(
+            workload, plan, microbatches=order.microbatches, parallelism=order.parallelism
+        )
+    )
 
 
 def _answer(channel: socket.socket, work: Callable[[], WorkerAnswer]) -> None:
@@ -66,6 +84,9 @@ def _failure(error: Exception) -> Failure:
         return Failure(fault=Fault.MEMORY, message=message[:500])
     if isinstance(error, NotSupportedError):
         return Failure(fault=Fault.UNSUPPORTED, message=str(error))
+    if isinstance(error, InvalidRequestError) and error.field.startswith("blocks"):
+        said = error.violations[0].description
+        return Failure(fault=Fault.WORKLOAD, message=said, field=error.field)
     if isinstance(error, BadWorkloadError | InvalidRequestError):
         return Failure(fault=Fault.WORKLOAD, message=str(error))
     message = f"the workload's step raised {type(error).__name__}{said}"

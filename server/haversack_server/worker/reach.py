@@ -6,6 +6,7 @@ classes. Not seen: what lies behind properties and in C extensions, and the glob
 
 import collections
 import contextlib
+import ctypes
 import enum
 import functools
 import io
@@ -20,8 +21,8 @@ import numpy
 import torch
 from torch import nn
 
+from haversack.torch.sharding import own_part
 from haversack_server.worker.rng import digest
-from haversack_server.worker.shards import own_part
 
 Children = Iterable[tuple[str, Any]]
 Look = Callable[[Any], tuple[str, Children]]
@@ -65,7 +66,9 @@ def tensor_digest(
     if as_it_lies:
         flat = flat.permute(sorted(range(flat.dim()), key=flat.stride, reverse=True))
     flat = flat.resolve_conj().resolve_neg().cpu().contiguous().flatten().view(torch.uint8)
-    return about, digest(flat.numpy().data)
+    # Not by numpy(): a storage that it has seen cannot be resized, as ``fully_shard`` does.
+    content = (ctypes.c_char * flat.numel()).from_address(flat.data_ptr())
+    return about, digest(memoryview(content))
 
 
 def _tensor(tensor: torch.Tensor) -> tuple[str, Children]:

@@ -95,6 +95,24 @@ class Regions:
             return counted(*args, **{k: v for k, v in kwargs.items() if k not in SETTINGS})
         return checkpoint(counted, *args, **self._settings(kwargs))
 
+    def follow(
+        self,
+        run: Callable[[Function], Any],
+        function: Function,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        *,
+        replays: int,
+    ) -> Any:
+        """Run a call that something else than ``checkpoint`` runs again, plain or by ``run``.
+
+        Each backward runs it again ``replays`` times.
+        """
+        call = self._new_call(function)
+        call.depth = replays
+        counted = self._counted(call, function)
+        return counted(*args, **kwargs) if self.direct else run(counted)
+
     def _settings(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
         overrides = dict(self.overrides)
         if kwargs.get("use_reentrant") is not False:

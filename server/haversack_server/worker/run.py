@@ -7,7 +7,7 @@ compare theirs, so that no run's tensors travel.
 import platform
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -15,17 +15,19 @@ from haversack.torch import Workload
 from haversack.verify import Facet, VerifyRequest, VerifySchedule
 from haversack_server.verify.comparison import Row
 from haversack_server.verify.outcome import Outcome, RegionCount
-from haversack_server.worker import blocks, compare, planned, prepare, rng
+from haversack_server.worker import blocks, compare, planned, planned_segments, prepare, rng
+from haversack_server.worker.accumulation import Accumulation, Unreduced
 from haversack_server.worker.clock import processor_ns, tick_ns
 from haversack_server.worker.compare import Values
 from haversack_server.worker.effects import Effects
-from haversack_server.worker.errors import BadWorkloadError
+from haversack_server.worker.errors import BadWorkloadError, is_device_fault, raised_in
 from haversack_server.worker.leaves import Leaves, find_leaves, roots
+from haversack_server.worker.memory import LiveStorages
 from haversack_server.worker.probes import NONE, Probe, Probes, probes_of
 from haversack_server.worker.regions import Call, Regions, intercept, wrap
 from haversack_server.worker.state import snapshot
 from haversack_server.worker.step import Step
-from haversack_server.worker.watch import MemoryWatch
+from haversack_server.worker.watch import MemoryWatch, Meter
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,13 +53,17 @@ class RunPlan:
 class Ready:
     """A workload that is held alike for every run, what was done for it, and what it leaves.
 
-    ``spread`` is the same workload with its model spread over ranks, which the step then runs.
+    ``spread`` is the same workload with its model spread over ranks, which the step then runs, and
+    ``accumulation`` what that model must be told of two microbatches. ``meter`` counts memory in
+    place of the run's own count.
     """
 
     workload: Workload
     notes: tuple[str, ...]
     leaves: Leaves
     spread: Workload | None = None
+    accumulation: Accumulation = field(default_factory=Unreduced)
+    meter: Meter | None = None
 
 
 def make_ready(workload: Workload, request: VerifyRequest) -> Ready:
@@ -69,17 +75,25 @@ def make_ready(workload: Workload, request: VerifyRequest) -> Ready:
 def perform(plan: RunPlan, request: VerifyRequest, ready: Ready) -> Outcome:
     """Run the step once and give what it leaves; the process is spent afterwards."""
     workload, leaves = ready.workload, ready.leaves
-    memory = _memory_watch(plan, request, resized=ready.spread is not None)
+    memory = _memory_watch(plan, request, ready)
     probes = probes_of(
         plan.probes, workload.model, leaves.generators, checkpointed=plan.checkpointed
     )
     regions = _install_regions(plan, request, workload, probes)
     schedule = request.schedule or VerifySchedule.ONE_MICROBATCH
-    step = Step(ready.spread or workload, schedule, plan.with_callback, memory.before_backward)
+    step = Step(
+        ready.spread or workload,
+        schedule,
+        plan.with_callback,
+        memory.before_backward,
+        accumulation=ready.accumulation,
+    )
     prepare.pin(request)
     clock = time.perf_counter_ns if memory.device.type == "cuda" else processor_ns
     effects = Effects()
     spent_ns = _timed(step, memory, clock, effects)
+    if step.raised is not None and step.raised.device_fault:
+        return Outcome(stage=plan.stage, raised=step.raised)  # nothing on the device can be read
     outcome = Outcome(
         stage=plan.stage,
         raised=step.raised,
@@ -88,7 +102,7 @@ def perform(plan: RunPlan, request: VerifyRequest, ready: Ready) -> Outcome:
         tick_ns=tick_ns(clock),
         peak_bytes=memory.peak_bytes,
         retained_bytes=memory.retained_bytes,
-        device_name=_device_name(memory.device),
+        device_name=device_name(memory.device),
         notes=ready.notes,
     )
     if not plan.decides:
@@ -121,12 +135,13 @@ def _with_explanations(outcome: Outcome, probes: Probes) -> Outcome:
     )
 
 
-def _memory_watch(plan: RunPlan, request: VerifyRequest, *, resized: bool) -> MemoryWatch:
+def _memory_watch(plan: RunPlan, request: VerifyRequest, ready: Ready) -> MemoryWatch:
     # The watch of the CPU sees one thread.
     in_thread = request.schedule is VerifySchedule.BACKWARD_IN_THREAD
     device = torch.device(request.device or "cpu")
     enabled = Probe.MEMORY in plan.probes and not in_thread
-    return MemoryWatch(device, enabled=enabled, resized=resized)
+    meter = ready.meter or LiveStorages(resized=ready.spread is not None)
+    return MemoryWatch(device, meter if enabled else None)
 
 
 def _next_wrapped(
@@ -143,7 +158,8 @@ def _next_wrapped(
         raise
 
 
-def _device_name(device: torch.device) -> str:
+def device_name(device: torch.device) -> str:
+    """Name a GPU by its model, the CPU by its kind and what its kernels use."""
     if device.type == "cuda":
         return str(torch.cuda.get_device_name(device))
     kind = platform.processor() or platform.machine()
@@ -168,7 +184,7 @@ def _install_regions(
     )
     intercept(regions)
     if plan.wrapped and request.plan is not None:
-        planned.put_into_effect(workload, request.plan)
+        planned_segments.follow(planned.put_into_effect(workload, request.plan), regions)
     elif plan.wrapped:
         modules = blocks.named_blocks(workload.model, plan.wrapped)
         wrap(modules.values(), use_reentrant=request.use_reentrant)
@@ -179,8 +195,19 @@ def _timed(step: Step, memory: MemoryWatch, clock: Callable[[], int], effects: E
     with effects, memory.around():
         start_ns = clock()
         step.run()
-        memory.finish()
+        _finish(step, memory)
         return clock() - start_ns
+
+
+def _finish(step: Step, memory: MemoryWatch) -> None:
+    """Wait for the device, which may say only now that a kernel of the step failed."""
+    try:
+        memory.finish()
+    except RuntimeError as error:
+        if not is_device_fault(error):
+            raise
+        if step.raised is None or not step.raised.device_fault:
+            step.raised = raised_in("the wait for the device", error)
 
 
 def _region_functions(regions: Regions, plan: RunPlan) -> dict[str, object]:

@@ -8,7 +8,7 @@ import errno
 import os
 from dataclasses import dataclass, field
 
-from haversack_server.worker import landlock, namespaces, system
+from haversack_server.worker import gpu_driver, landlock, namespaces, system
 from haversack_server.worker.limits import Limits, limit_processes, processes_of_user
 
 _READ_WHAT_OTHERS_OWN = 1 << 1 | 1 << 2  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
@@ -24,9 +24,10 @@ def enter(limits: Limits) -> list[str]:
     """
     found = _Sandbox(limits)
     if not limits.sandbox:
-        found.said.append("No namespaces and no Landlock: neither was tried with a GPU's driver")
-        found.open += [_NETWORK, _WRITING, _PROGRAMS, _PROCESSES, _OTHERS]
-        found.give_up_new_privileges()
+        found.said.append("No namespaces and no Landlock: NCCL was not tried inside either")
+        found.leave_open()
+    elif limits.gpu:
+        found.close_around_gpu()
     elif found.has_namespaces():
         found.close_inside()
     else:
@@ -77,6 +78,24 @@ class _Sandbox:
             self.open.append(_OTHERS)
         self._give_up_capabilities()
 
+    def close_around_gpu(self) -> None:
+        """Close what can be closed without namespaces, if the GPU's driver works inside of it."""
+        os.environ["CUDA_CACHE_PATH"] = self.limits.scratch
+        said, left_open = list(self.said), list(self.open)
+        refusal = gpu_driver.refusal_inside(self.close_outside)
+        self.said, self.open = said, left_open
+        if refusal:
+            self.said.append(f"No Landlock: a GPU's driver was tried inside it, and {refusal}")
+            self.leave_open()
+            return
+        self.said.append("No namespaces: they were not tried with a GPU's driver")
+        self.close_outside()
+
+    def leave_open(self) -> None:
+        """Close nothing but the way to more privileges."""
+        self.open += [_NETWORK, _WRITING, _PROGRAMS, _PROCESSES, _OTHERS]
+        self.give_up_new_privileges()
+
     def give_up_new_privileges(self) -> None:
         if system.holds(system.refuse_new_privileges):
             self.said.append("No new privileges")
@@ -90,7 +109,8 @@ class _Sandbox:
     def _restrict_files(self, *, tcp: bool) -> int:
         """Restrict with Landlock; gives its version, 0 where there is none."""
         try:
-            self.said += landlock.restrict(self.limits.scratch, _DEVICES, tcp=tcp)
+            devices = [*_DEVICES, *(gpu_driver.device_files() if self.limits.gpu else ())]
+            self.said += landlock.restrict(self.limits.scratch, devices, tcp=tcp)
         except OSError as refused:
             self.said.append(f"No Landlock: {refused.strerror}")
             self.open += [_WRITING, _PROGRAMS]

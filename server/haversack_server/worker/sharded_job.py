@@ -11,8 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import torch
-
 from haversack.torch import Workload
 from haversack.verify import (
     FailureReason,
@@ -20,24 +18,30 @@ from haversack.verify import (
     VerifyProgress,
     VerifyReport,
     VerifyRequest,
+    VerifySchedule,
     VerifyWorld,
 )
 from haversack_server.verify import records, reports
 from haversack_server.verify.evidence import assumptions
+from haversack_server.verify.findings import is_unexplained
 from haversack_server.verify.outcome import Outcome
-from haversack_server.verify.ranks import RankOutcome, RankRuns, merged, sharded, with_ranks
+from haversack_server.verify.rank_evidence import with_ranks
+from haversack_server.verify.rank_predictions import Predicted, with_predicted
+from haversack_server.verify.ranks import RankOutcome, RankRuns, merged, sharded
 from haversack_server.worker import prepare, spread, unsharded
 from haversack_server.worker.collectives import Collectives
 from haversack_server.worker.environment import environment
 from haversack_server.worker.errors import JobEnded, outcome_of, while_building
 from haversack_server.worker.fork import run_forked
 from haversack_server.worker.leaves import find_leaves
-from haversack_server.worker.probes import OF_RANKS
+from haversack_server.worker.predicted import predict
+from haversack_server.worker.probes import OF_RANKS, OF_TRACED
 from haversack_server.worker.ranks import RankLostError, run_ranks
 from haversack_server.worker.run import Ready, RunPlan, perform
 
 PLAIN, AGAIN, CHECKPOINTED = "sharded plain", "sharded plain again", "sharded checkpointed"
 WATCHED_PLAIN, WATCHED = "sharded plain under probes", "sharded checkpointed under probes"
+TRACED = "sharded traced"
 _USUAL_DEADLINE_S = 300.0
 _LONGEST_WAIT_S = 60.0
 
@@ -78,7 +82,12 @@ class ShardedJob:
         compared = replace(compared, assumptions=said)
         model = spread.check_spreadable(self.workloads[0])
         found = sharded(runs, self.world, where.backend, spread.units_of(model, self.world))
+        if runs.watched:
+            found = with_predicted(found, self._predicted(runs.plain[0].outcome.wrapped))
         return with_ranks(compared, found, notes=self.notes, strict=self.request.strict)
+
+    def _predicted(self, wrapped: tuple[str, ...]) -> Predicted:
+        return predict(self.workloads, self.request, self.world, wrapped)
 
     def _pinned(self) -> tuple[str, ...]:
         seeds = f"Rank r has seed {self.request.seed} + r, and the parameters of rank 0"
@@ -87,7 +96,8 @@ class ShardedJob:
     def _build(self) -> None:
         with while_building():
             for rank in range(self.world.size):
-                request = unsharded.of_rank(self.request, rank)
+                # On the CPU: what has touched a GPU cannot be forked.
+                request = replace(unsharded.of_rank(self.request, rank), device="")
                 workload, notes = prepare.prepare(self.load(request.seed), request)
                 spread.check_spreadable(workload)
                 if rank:
@@ -97,8 +107,7 @@ class ShardedJob:
                 self.workloads.append(workload)
         self.notes.append(self._inputs())
         self.notes.append(
-            "Memory, collectives and random sources of ranks come from further runs under probes; "
-            "ranks are not traced: the same workload on one process names the place of a difference"
+            "Memory, collectives and random sources of ranks come from further runs under probes"
         )
         self._tell("build")
 
@@ -111,8 +120,17 @@ class ShardedJob:
         return "Every rank has inputs of its own, which the factory made with its seed"
 
     def _unsharded(self) -> None:
+        """Run each rank's step by itself; for a second step, first what the optimizer steps by."""
+        if self.request.schedule is VerifySchedule.TWO_STEPS:
+            first = replace(self.request, schedule=VerifySchedule.ONE_MICROBATCH)
+            self._of_each_rank(first, self._file("unsharded first"))
+        if self.compares:
+            self._of_each_rank(self.request, self._file("unsharded"))
+        self._tell(unsharded.STAGE)
+
+    def _of_each_rank(self, request: VerifyRequest, file: str) -> None:
         for rank in range(self.world.size):
-            outcome = self._of_one_process(rank)
+            outcome = self._of_one_process(rank, request, file)
             self._end_if(reports.failure_of(outcome))
             if outcome.raised is not None and self.compares:
                 self.compares = False
@@ -120,15 +138,16 @@ class ShardedJob:
                     "Nothing is compared with one process: there the plain run of rank "
                     f"{rank} raises, in {outcome.raised.part}: {outcome.raised}"
                 )
-        self._tell(unsharded.STAGE)
 
-    def _of_one_process(self, rank: int) -> Outcome:
-        file = self._file("unsharded")
+    def _of_one_process(self, rank: int, request: VerifyRequest, file: str) -> Outcome:
         stage = unsharded.STAGE
+
+        def mean() -> unsharded.Values:
+            return unsharded.mean_of_ranks(self._file("unsharded first"), self.world.size)
 
         def work() -> Outcome:
             try:
-                return unsharded.run_unsharded(self.workloads[rank], rank, self.request, file)
+                return unsharded.run_unsharded(self.workloads[rank], rank, request, file, mean)
             except Exception as error:  # what keeps it from being run is its outcome
                 return outcome_of(stage, error)
 
@@ -143,6 +162,8 @@ class ShardedJob:
         again = self._run(AGAIN, wrapped=wrapped)
         checkpointed = self._run(CHECKPOINTED, checkpointed=True, wrapped=wrapped)
         runs = RankRuns(plain=plain, again=again, checkpointed=checkpointed)
+        if is_unexplained(runs.outcomes()):
+            runs = replace(runs, traced=self._traced(wrapped))
         if any(rank.outcome.raised for run in (plain, again, checkpointed) for rank in run):
             return runs
         settings: dict[str, Any] = {"probes": OF_RANKS, "decides": False, "wrapped": wrapped}
@@ -151,6 +172,11 @@ class ShardedJob:
             watched_plain=self._run(WATCHED_PLAIN, **settings),
             watched=self._run(WATCHED, checkpointed=True, **settings),
         )
+
+    def _traced(self, wrapped: tuple[str, ...]) -> list[RankOutcome]:
+        self.total += 1
+        settings: dict[str, Any] = {"probes": OF_TRACED, "decides": False, "wrapped": wrapped}
+        return self._run(TRACED, checkpointed=True, **settings)
 
     def _run(self, stage: str, **settings: Any) -> list[RankOutcome]:
         plan = RunPlan(stage=stage, values_file=self._file("values"), **settings)
@@ -171,7 +197,8 @@ class ShardedJob:
 
     def _rank(self, rank: int, plan: RunPlan) -> RankOutcome:
         try:
-            spread.join(self._file(plan.stage), rank, self.world.size, "cpu", self._patience_s())
+            file, patience_s = self._file(plan.stage), self._patience_s()
+            spread.join(file, rank, self.world.size, self._kind, patience_s)
             return self._performed(rank, plan)
         except spread.UnreachableError as lost:
             return RankOutcome(rank=rank, outcome=Outcome(stage=plan.stage), unreachable=str(lost))
@@ -179,14 +206,21 @@ class ShardedJob:
             return RankOutcome(rank=rank, outcome=outcome_of(plan.stage, error))
 
     def _performed(self, rank: int, plan: RunPlan) -> RankOutcome:
-        workload = self.workloads[rank]
+        request = unsharded.of_rank(self.request, rank)
+        workload, _ = prepare.prepare(self.workloads[rank], request)
         model = spread.check_spreadable(workload)
         leaves = find_leaves(workload)
-        whole = spread.spread(workload, self.world, "cpu")
-        ready = Ready(workload, (), spread.of_shards(leaves, model), whole)
+        whole = spread.spread(workload, self.world, self._kind)
+        ready = Ready(
+            workload,
+            (),
+            spread.of_shards(leaves, model),
+            whole,
+            accumulation=spread.accumulation_of(whole),
+        )
         plan = replace(plan, values_file=f"{plan.values_file}.{rank}")
         with Collectives() as collectives:
-            outcome = perform(plan, unsharded.of_rank(self.request, rank), ready)
+            outcome = perform(plan, request, ready)
         found = RankOutcome(
             rank=rank,
             outcome=outcome,
@@ -197,13 +231,17 @@ class ShardedJob:
         # A rank that leaves early would take what it sent with it.
         if outcome.raised is not None or not spread.met() or not (plan.first and self.compares):
             return found
-        values = torch.load(plan.values_file, weights_only=True)
+        values = unsharded.read_values(plan.values_file)
         gradients = spread.whole_gradients(model)
         rows, counts = unsharded.against_unsharded(
             rank, self.world.size, values, gradients, self._file("unsharded")
         )
         spread.met()
         return replace(found, against=tuple(rows), against_counts=counts)
+
+    @property
+    def _kind(self) -> str:
+        return self.request.device.partition(":")[0] or "cpu"
 
     def _patience_s(self) -> float:
         deadline_ns = self.request.limits.deadline_ns

@@ -21,13 +21,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 from haversack.parallelism import Sharding
 from haversack.torch import Workload
+from haversack.torch.sharding import own_part
 from haversack.verify import VerifyWorld
+from haversack_server.worker.accumulation import Accumulation, ReducedOnce, Unreduced
 from haversack_server.worker.blocks import detected_blocks
+from haversack_server.worker.environment import BACKENDS
 from haversack_server.worker.errors import BadWorkloadError
 from haversack_server.worker.leaves import Leaves
-from haversack_server.worker.shards import own_part
 
-BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
 ROOT = ""
 
 
@@ -36,9 +37,14 @@ class UnreachableError(Exception):
 
 
 def join(file: str, rank: int, size: int, device: str, timeout_s: float) -> None:
-    """Be a rank of a group that meets in ``file``. Raises UnreachableError."""
+    """Be a rank of a group that meets in ``file``. Raises UnreachableError.
+
+    On ``cuda`` each rank has the GPU of its own number.
+    """
     if device == "cpu":
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    else:
+        torch.cuda.set_device(rank)
     try:
         dist.init_process_group(
             BACKENDS[device],
@@ -94,16 +100,41 @@ def spread(workload: Workload, world: VerifyWorld, device: str) -> Workload:
     try:
         if world.sharding is Sharding.FSDP2:
             mesh = init_device_mesh(device, (world.size,))
+            before = dict(model.named_parameters())
             for name in units_of(model, world):
                 fully_shard(model.get_submodule(name), mesh=mesh)
+            _step_shards(workload.optimizer, before, dict(model.named_parameters()))
             return workload
-        return _with_model(workload, DistributedDataParallel(model))
+        return with_model(workload, DistributedDataParallel(model))
     except (ValueError, RuntimeError, NotImplementedError) as error:
         said = str(error).strip().partition("\n")[0]
         raise BadWorkloadError(f"the model cannot be spread over ranks: {said[:400]}") from error
 
 
-def _with_model(workload: Workload, model: Any) -> Workload:
+def accumulation_of(workload: Workload) -> Accumulation:
+    """Say what a spread workload's model must be told of two microbatches."""
+    model = workload.model
+    return ReducedOnce(model) if isinstance(model, DistributedDataParallel) else Unreduced()
+
+
+def _step_shards(
+    optimizer: Any, before: Mapping[str, torch.Tensor], after: Mapping[str, torch.Tensor]
+) -> None:
+    """Have an optimizer step the shards of the parameters that it was made with."""
+    if optimizer is None:
+        return
+    if optimizer.state:
+        raise BadWorkloadError(
+            "the workload's optimizer has a state already, which fully_shard does not divide; "
+            "return it as it is before its first step"
+        )
+    shards = {id(parameter): after[name] for name, parameter in before.items()}
+    for group in optimizer.param_groups:
+        group["params"] = [shards.get(id(each), each) for each in group["params"]]
+
+
+def with_model(workload: Workload, model: Any) -> Workload:
+    """Give the workload with another model in its place."""
     return Workload(
         model=model,
         args=workload.args,
@@ -133,7 +164,7 @@ def whole_gradients(model: nn.Module) -> Mapping[str, torch.Tensor | None]:
 def _whole(gradient: Any) -> torch.Tensor | None:
     is_sharded = hasattr(gradient, "full_tensor")
     gathered: torch.Tensor | None = gradient.full_tensor() if is_sharded else gradient
-    return gathered
+    return None if gathered is None else gathered.cpu()
 
 
 def held_bytes(model: nn.Module) -> int:

@@ -17,18 +17,24 @@ from haversack.torch import Workload, loss
 from haversack.torch.loss import TakenLoss
 from haversack.verify import VerifySchedule
 from haversack_server.verify.outcome import Raised
+from haversack_server.worker.accumulation import Accumulation, Unreduced
 from haversack_server.worker.compare import flatten
-from haversack_server.worker.errors import BadWorkloadError, is_device_fault, is_out_of_memory
+from haversack_server.worker.errors import BadWorkloadError, raised_in
 
 
 @dataclass(slots=True)
 class Step:
-    """Runs a workload once; afterwards says what came of it."""
+    """Runs a workload once; afterwards says what came of it.
+
+    ``before_optimizer`` is called between the first backward and the optimizer's step.
+    """
 
     workload: Workload
     schedule: VerifySchedule
     with_callback: bool = True
     before_backward: Callable[[], object] = lambda: None
+    before_optimizer: Callable[[], object] = lambda: None
+    accumulation: Accumulation = field(default_factory=Unreduced)
     outputs: list[Any] = field(default_factory=list)
     losses: list[torch.Tensor] = field(default_factory=list)
     loss_said: str = ""
@@ -43,17 +49,14 @@ class Step:
             raise
         except BaseException as error:  # whatever user code raises, SystemExit too, is its outcome
             traceback.print_exc()
-            self.raised = Raised(
-                part=self._part,
-                kind=type(error).__name__,
-                message=str(error)[:2000],
-                out_of_memory=is_out_of_memory(error),
-                device_fault=is_device_fault(error),
-            )
+            self.raised = raised_in(self._part, error)
 
     def _microbatches(self) -> None:
-        self._forward()
         if self.schedule is VerifySchedule.TWO_MICROBATCHES:
+            with self.accumulation.forwards():
+                self._forward()
+                self._forward()
+        else:
             self._forward()
         self._backward(self.losses)
         if self.schedule is VerifySchedule.TWO_STEPS:
@@ -79,11 +82,14 @@ class Step:
         self._part = "backward"
         in_thread = self.schedule is VerifySchedule.BACKWARD_IN_THREAD
         for each in losses:
+            if each is losses[-1] and len(losses) > 1:
+                self.accumulation.before_last_backward()
             _in_helper_thread(each) if in_thread else torch.autograd.backward(each)
 
     def _optimizer_step(self) -> None:
         if self.workload.optimizer is not None:
             self._part = "optimizer step"
+            self.before_optimizer()
             self.workload.optimizer.step()
             self.workload.optimizer.zero_grad()
 

@@ -25,6 +25,7 @@ from haversack_server.worker.unwritten import Unwritten, storage_of
 
 # What a replay takes is detached by PyTorch itself, and a detach moves no value.
 _SILENT = frozenset({"aten.detach.default", "aten.alias.default"})
+_DISTRIBUTED = "torch.distributed."
 _ZOO = "haversack_server.worker.zoo"
 
 
@@ -86,7 +87,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        if str(func) in _SILENT:
+        if str(func) in _SILENT or _is_of_sharding():
             return func(*args, **kwargs)
         leaves = pytree.tree_leaves((args, kwargs))
         operation = Operation(
@@ -159,6 +160,19 @@ def _arguments(leaves: Iterable[Any]) -> str:
 def _told(error: Exception) -> str:
     first_line = str(error).strip().partition("\n")[0]
     return f"{type(error).__name__}: {first_line}"[:300]
+
+
+def _is_of_sharding() -> bool:
+    """Whether PyTorch gathers or divides parameters here, which a replay may find done already."""
+    frame: types.FrameType | None = sys._getframe(2)
+    while frame is not None:
+        name = frame.f_globals.get("__name__", "")
+        if name.startswith(_DISTRIBUTED):
+            return True
+        if not name.startswith("torch."):
+            return False
+        frame = frame.f_back
+    return False
 
 
 def _place(modules: Mapping[int, str]) -> dict[str, Any]:

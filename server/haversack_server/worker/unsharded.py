@@ -4,8 +4,9 @@ Each rank's workload has the inputs that its own seed makes, and the parameters 
 sharded step must give is then each rank's outputs, and the mean of all gradients.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -30,8 +31,9 @@ Values = Mapping[str, Any]
 
 
 def of_rank(request: VerifyRequest, rank: int) -> VerifyRequest:
-    """Give the request as a rank runs it: with a seed of its own."""
-    return replace(request, seed=(request.seed + rank) % LARGEST_SEED)
+    """Give the request as a rank runs it: with a seed, and a GPU if any, of its own."""
+    device = f"cuda:{rank}" if request.device.startswith("cuda") else request.device
+    return replace(request, seed=(request.seed + rank) % LARGEST_SEED, device=device)
 
 
 def take_parameters(workload: Workload, first: Workload) -> None:
@@ -58,12 +60,24 @@ def have_equal_inputs(workloads: Sequence[Workload]) -> bool:
     return all(not any(compare.rows(Facet.OUTPUTS, first, other)) for other in others)
 
 
-def run_unsharded(workload: Workload, rank: int, request: VerifyRequest, file: str) -> Outcome:
-    """Run a rank's step plainly, in a process of its own, and leave in a file what it gives."""
+def run_unsharded(
+    workload: Workload,
+    rank: int,
+    request: VerifyRequest,
+    file: str,
+    take_mean: Callable[[], Values] | None = None,
+) -> Outcome:
+    """Run a rank's step plainly, in a process of its own, and leave in a file what it gives.
+
+    Where an optimizer steps, ``take_mean`` gives the gradients that it steps by.
+    """
+    workload, _ = prepare.prepare(workload, of_rank(request, rank))
     regions = Regions(names=blocks.module_names(workload.model), direct=True)
     intercept(regions)
     leaves = find_leaves(workload)
     step = Step(workload, request.schedule or VerifySchedule.ONE_MICROBATCH)
+    if take_mean is not None:
+        step.before_optimizer = partial(_put_gradients, workload.model, take_mean)
     prepare.pin(of_rank(request, rank))
     step.run()
     if step.raised is None:
@@ -74,9 +88,22 @@ def run_unsharded(workload: Workload, rank: int, request: VerifyRequest, file: s
     return Outcome(stage=STAGE, raised=step.raised)
 
 
-def _mean(file: str, size: int) -> Values:
+def read_values(file: str) -> dict[str, Any]:
+    """Read what a run left in a file of the job; of several GPUs to one place, to be compared."""
+    found: dict[str, Any] = torch.load(file, weights_only=True, map_location="cpu")
+    return found
+
+
+def _put_gradients(model: Any, take_mean: Callable[[], Values]) -> None:
+    gradients = take_mean()
+    for name, parameter in trained(model).items():
+        gradient = gradients[name]
+        parameter.grad = None if gradient is None else gradient.to(parameter.device)
+
+
+def mean_of_ranks(file: str, size: int) -> Values:
     """Give the mean of the gradients of all ranks, by the names of their parameters."""
-    ranks = [torch.load(f"{file}.{rank}", weights_only=True)[_WHOLE] for rank in range(size)]
+    ranks = [read_values(f"{file}.{rank}")[_WHOLE] for rank in range(size)]
     return {name: _mean_of([each[name] for each in ranks]) for name in sorted(ranks[0])}
 
 
@@ -96,9 +123,9 @@ def against_unsharded(
 
     Gives rows that differ, and by the name of its facet how many values were compared.
     """
-    expected = torch.load(f"{file}.{rank}", weights_only=True)
+    expected = read_values(f"{file}.{rank}")
     pairs = {name: (expected[name], own[name]) for name in _OF_RANK}
     if rank == 0:
-        pairs[_WHOLE] = (_mean(file, size), gradients)
+        pairs[_WHOLE] = (mean_of_ranks(file, size), gradients)
     rows = [row for name, pair in pairs.items() for row in compare.rows(Facet[name], *pair)]
     return rows, {name: len(found) for name, (_, found) in pairs.items()}

@@ -6,14 +6,13 @@ What they see explains and decides nothing.
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from haversack.verify import RandomSource
 from haversack_server.worker import rng
-from haversack_server.worker.memory import LiveStorages
 from haversack_server.worker.regions import Call
 
 
@@ -63,19 +62,32 @@ class RandomWatch:
             return rng.default_states() | held
 
 
+class Meter(Protocol):
+    """Counts live bytes while it is entered."""
+
+    def __enter__(self) -> object: ...
+
+    def __exit__(self, kind: Any, error: Any, trace: Any, /) -> Any: ...
+
+    @property
+    def live_bytes(self) -> int:
+        """What is live now."""
+        ...
+
+    @property
+    def peak_bytes(self) -> int:
+        """What was live at the highest moment."""
+        ...
+
+
 @dataclass(slots=True)
 class MemoryWatch:
-    """Measures what a step holds: by its storages on the CPU, by the allocator on a GPU.
-
-    ``resized`` follows storages that are emptied and filled again, as ``fully_shard`` does.
-    """
+    """Measures what a step holds: by a meter on the CPU, if there is one; by a GPU's allocator."""
 
     device: torch.device
-    enabled: bool
-    resized: bool = False
+    meter: Meter | None = None
     peak_bytes: int | None = None
     retained_bytes: int | None = None
-    _storages: LiveStorages | None = None
     _base_bytes: int = 0
 
     def around(self) -> AbstractContextManager[object]:
@@ -84,22 +96,21 @@ class MemoryWatch:
             torch.cuda.synchronize(self.device)
             torch.cuda.reset_peak_memory_stats(self.device)
             self._base_bytes = torch.cuda.memory_allocated(self.device)
-        elif self.enabled:
-            self._storages = LiveStorages(resized=self.resized)
-            return self._storages
+        elif self.meter is not None:
+            return self.meter
         return nullcontext()
 
     def before_backward(self) -> None:
         """Take what is held between forward and backward; the last time counts."""
         if self.device.type == "cuda":
             self.retained_bytes = torch.cuda.memory_allocated(self.device) - self._base_bytes
-        elif self._storages is not None:
-            self.retained_bytes = self._storages.live_bytes
+        elif self.meter is not None:
+            self.retained_bytes = self.meter.live_bytes
 
     def finish(self) -> None:
         """Take the peak, after everything that was launched."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
             self.peak_bytes = torch.cuda.max_memory_allocated(self.device) - self._base_bytes
-        elif self._storages is not None:
-            self.peak_bytes = self._storages.peak_bytes
+        elif self.meter is not None:
+            self.peak_bytes = self.meter.peak_bytes

@@ -33,7 +33,11 @@ def _load_ranks() -> None:
     importlib.import_module("haversack_server.worker.sharded_job")
 
 
-_PRELOADS = {"library": preload, "ranks": _load_ranks}
+def _load_resume() -> None:
+    importlib.import_module("haversack_server.worker.resume_job")
+
+
+_PRELOADS = {"library": preload, "ranks": _load_ranks, "resume": _load_resume}
 
 
 class Zygote:

@@ -20,9 +20,12 @@ Verify = Callable[..., Awaitable[VerifyReport]]
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def runner() -> AsyncIterator[JobRunner]:
-    """Run jobs that may import what lies in ``packages``."""
-    async with JobRunner(("jobworkloads.",), (str(PACKAGES),), limits=LIMITS) as runner:
+async def runner(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[JobRunner]:
+    """Run jobs that may import what lies in ``packages``, and read weights of any test."""
+    weights = (str(tmp_path_factory.getbasetemp()),)
+    async with JobRunner(
+        ("jobworkloads.",), (str(PACKAGES),), weights_dirs=weights, limits=LIMITS
+    ) as runner:
         yield runner
 
 

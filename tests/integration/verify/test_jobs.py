@@ -59,12 +59,16 @@ async def test_events_come_in_order_and_the_report_is_the_last(runner: JobRunner
 
 async def test_a_callback_and_a_difference_make_stages_more(runner: JobRunner) -> None:
     named = WorkloadReference(name="sine-dropout-square-changed-setting")
-    *_, control, traced, report = await events_of(runner, workload=named)
+    events = await events_of(runner, workload=named)
+    *_, control, traced, report = events
     assert control.progress is not None
     assert (control.progress.stage, control.progress.completed) == ("control", 6)
     assert traced.progress is not None
     assert (traced.progress.stage, traced.progress.completed) == ("traced", 7)
     assert traced.progress.total == 7
+    # None but the last is told as if it were.
+    told = [each.progress for each in events if each.progress]
+    assert [each.completed == each.total for each in told] == [False] * 6 + [True]
     assert report.report is not None
 
 

@@ -6,8 +6,16 @@ from typing import Any
 
 import pytest
 
+from haversack.errors import NotSupportedError
+from haversack.parallelism import Sharding
 from haversack.run import BlockAction
-from haversack.verify import FailureReason, VerifyPlan, VerifyVerdict
+from haversack.verify import (
+    DifferenceCause,
+    FailureReason,
+    VerifyPlan,
+    VerifyVerdict,
+    VerifyWorld,
+)
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 Verify = Callable[..., Awaitable[Any]]
@@ -58,7 +66,76 @@ async def test_a_peak_above_the_prediction_is_a_warning_and_no_verdict(verify: V
     report = await verify("mlp", args_json=LARGE, plan=replace(PLAN, predicted_peak_bytes=1000))
     assert report.verdict is VerifyVerdict.EQUIVALENT
     (warning,) = report.warnings
-    assert "more than the 1000 B that it predicts" in warning
+    assert "more than the 1000 B that it predicts. Tensors are predicted; what kernels" in warning
+
+
+async def test_a_segment_runs_again_as_one_and_each_of_its_blocks_is_counted(
+    verify: Verify,
+) -> None:
+    segmented = tuple(
+        BlockAction(block=f"layers.{place}", option="recompute", segment=place // 2 + 1)
+        for place in range(4)
+    )
+    alone = tuple(replace(action, segment=0) for action in segmented)
+    report = await verify("mlp", args_json=LARGE, plan=VerifyPlan(actions=segmented))
+    by_block = await verify("mlp", args_json=LARGE, plan=VerifyPlan(actions=alone))
+    assert (report.failure, report.verdict) == (None, VerifyVerdict.EQUIVALENT)
+    counts = {count.region: count for count in report.recompute_counts}
+    assert {name: count.entries for name, count in counts.items()} == dict.fromkeys(
+        ("layers.0", "layers.1", "layers.2", "layers.3"), 2
+    )
+    assert all(count.entries == count.expected_entries for count in counts.values())
+    # The second block of a segment is stopped at the last tensor that is needed, the first is not.
+    assert [count.completions for count in counts.values()] == [2, 1, 2, 1]
+    assert (report.applied.segment_count, report.applied.recomputed_count) == (2, 4)
+    # Between the blocks of a segment nothing is kept: one input less for each of the two.
+    kept = 2 * 256 * 32 * 4  # bytes, in float32
+    assert (
+        by_block.memory.checkpointed_retained_bytes - report.memory.checkpointed_retained_bytes
+    ) == kept
+
+
+async def test_a_block_of_a_segment_within_is_expected_to_run_once_more(verify: Verify) -> None:
+    actions = tuple(
+        BlockAction(
+            block=f"layers.{place}",
+            option="recompute",
+            segment=1,
+            inner_segments=(1,) if place < 2 else (),
+        )
+        for place in range(4)
+    )
+    report = await verify("mlp", args_json=LARGE, plan=VerifyPlan(actions=actions))
+    assert (report.failure, report.verdict) == (None, VerifyVerdict.EQUIVALENT)
+    counts = [(count.entries, count.expected_entries) for count in report.recompute_counts]
+    assert counts == [(3, 3), (3, 3), (2, 2), (2, 2)]
+
+
+async def test_a_replay_of_a_segment_that_differs_is_found_and_its_place_named(
+    verify: Verify,
+) -> None:
+    actions = tuple(
+        BlockAction(block=f"layers.{place}", option="recompute", segment=1) for place in range(2)
+    )
+    report = await verify(case="ranks:counting", plan=VerifyPlan(actions=actions))
+    assert report.verdict is VerifyVerdict.DIFFERENT
+    place = report.first_difference
+    assert (place.region, place.operation) == ("layers.1", "aten.mul.Tensor")
+    assert place.cause is DifferenceCause.SCALAR_ARGUMENT
+    assert any("layers.1" in change.name for change in report.state_changes)
+
+
+async def test_random_numbers_that_a_segment_does_not_restore_are_found(verify: Verify) -> None:
+    actions = tuple(
+        BlockAction(block=f"layers.{place}", option="recompute", segment=1) for place in range(4)
+    )
+    plan = VerifyPlan(actions=actions)
+    report = await verify("mlp", plan=plan, preserve_rng_state=False)
+    assert report.verdict is VerifyVerdict.DIFFERENT
+    assert report.first_difference.cause is DifferenceCause.RNG
+    sharded = VerifyWorld(size=2, sharding=Sharding.FSDP2)
+    with pytest.raises(NotSupportedError, match="segments cannot be verified under FSDP2"):
+        await verify("mlp", plan=plan, world=sharded)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 
 _PRELUDE = """
 import errno, json, os, pathlib, signal, socket, subprocess, time
-from haversack_server.worker import landlock, limits, namespaces, system
+from haversack_server.worker import gpu_driver, landlock, limits, namespaces, system
 from haversack_server.worker.confine import confine
 
 def refuse(*_, **__):
@@ -23,8 +23,10 @@ def refusal(call):
         return errno.errorcode[refused.errno]
     return "done"
 
-def run(found={}):
-    given = limits.Limits(scratch=SCRATCH, deadline_ns=10**10, memory_bytes=2**32, processes=400)
+def run(found={}, gpu=False):
+    given = limits.Limits(
+        scratch=SCRATCH, deadline_ns=10**10, memory_bytes=2**32, processes=400, gpu=gpu
+    )
     said = confine(given, keep=[], parent=None)
     pathlib.Path("found.json").write_text(json.dumps({"said": said, **found}))
     return said

@@ -5,19 +5,24 @@ from dataclasses import replace
 import pytest
 from tests.unit.verify.outcomes import MOVED, checkpointed, plain, report
 
+from haversack.basis import Basis
 from haversack.parallelism import Sharding
 from haversack.verify import (
     CollectiveCount,
     Facet,
     FacetSeverity,
     FacetValue,
+    FirstDifference,
+    VerifySchedule,
     VerifySharded,
     VerifyVerdict,
     VerifyWorld,
 )
 from haversack_server.verify.comparison import Closeness, Row
 from haversack_server.verify.outcome import Raised
-from haversack_server.verify.ranks import RankOutcome, RankRuns, merged, sharded, with_ranks
+from haversack_server.verify.rank_evidence import with_ranks
+from haversack_server.verify.rank_predictions import Predicted, with_predicted
+from haversack_server.verify.ranks import RankOutcome, RankRuns, merged, sharded
 
 WORLD = VerifyWorld(size=2, sharding=Sharding.FSDP2)
 NOT_REDUCED = Row(facet=Facet.PARAMETER_GRADIENTS, name="w", closeness=Closeness.DIFFERENT)
@@ -115,3 +120,33 @@ def test_ranks_that_give_what_one_process_gives_say_so() -> None:
     assert whole.evidence is not None
     assert any("fully_shard on 2 ranks" in sentence for sentence in whole.evidence.proves)
     assert any("gloo" in sentence for sentence in whole.evidence.does_not_prove)
+
+
+def test_predicted_peaks_stand_beside_each_rank_with_what_they_stand_on() -> None:
+    said = Predicted(
+        plain_bytes=(5, 6), checkpointed_bytes=(3, 4), basis=Basis.SIMULATED, method="a trace"
+    )
+    ranks = with_predicted(found(), said)
+    assert [each.predicted_plain_peak_bytes for each in ranks.ranks] == [5, 6]
+    assert [each.predicted_checkpointed_peak_bytes for each in ranks.ranks] == [3, 4]
+    assert (ranks.prediction_basis, ranks.prediction_method) == (Basis.SIMULATED, "a trace")
+    none = with_predicted(found(), Predicted(method="nothing was predicted"))
+    assert {each.predicted_plain_peak_bytes for each in none.ranks} == {None}
+    assert none.prediction_method == "nothing was predicted"
+
+
+def test_the_place_is_that_of_the_rank_which_has_one() -> None:
+    at = FirstDifference(region="block", detail="an operation")
+    traced = [rank(0), rank(1, outcome=plain(first_difference=at))]
+    outcome = replace(runs(), traced=traced).outcomes().traced
+    assert outcome is not None
+    assert outcome.first_difference == replace(at, detail="on rank 1 of 2: an operation")
+
+
+@pytest.mark.parametrize("schedule", [VerifySchedule.ONE_MICROBATCH, VerifySchedule.TWO_STEPS])
+def test_a_step_on_shards_is_evidence_only_where_one_was_made(schedule: VerifySchedule) -> None:
+    stepped = replace(report(runs().outcomes()), schedule=schedule)
+    whole = with_ranks(stepped, found(), notes=[], strict=False)
+    assert whole.evidence is not None
+    says = any("step on shards" in sentence for sentence in whole.evidence.does_not_prove)
+    assert says is (schedule is VerifySchedule.ONE_MICROBATCH)

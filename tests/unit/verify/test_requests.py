@@ -264,12 +264,15 @@ def test_gpus_are_those_that_the_operator_left_visible(
         ({"world": VerifyWorld(size=3)}, InvalidRequestError),
         ({"world": VerifyWorld(size=2, sharding=Sharding.ZERO_1)}, InvalidRequestError),
         (
-            {"world": VerifyWorld(size=2), "schedule": VerifySchedule.TWO_STEPS},
+            {"world": VerifyWorld(size=2), "schedule": VerifySchedule.BACKWARD_IN_THREAD},
             InvalidRequestError,
         ),
         ({"plan": RECOMPUTED, "use_reentrant": True}, InvalidRequestError),
         (
-            {"plan": VerifyPlan(actions=(replace(RECOMPUTED.actions[0], segment=1),))},
+            {
+                "plan": VerifyPlan(actions=(replace(RECOMPUTED.actions[0], segment=1),)),
+                "world": VerifyWorld(size=2, sharding=Sharding.FSDP2),
+            },
             NotSupportedError,
         ),
         ({"plan": VerifyPlan()}, InvalidRequestError),

@@ -78,7 +78,12 @@ def test_time_never_touches_the_verdict(value: FacetValue) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [FacetValue.RAISED_ONLY_CHECKPOINTED, FacetValue.RAISED_ONLY_PLAIN]
+    "value",
+    [
+        FacetValue.RAISED_ONLY_CHECKPOINTED,
+        FacetValue.RAISED_ONLY_PLAIN,
+        FacetValue.RAISED_ONLY_RESUMED,
+    ],
 )
 def test_a_run_that_raises_alone_is_different_and_cannot_be_waived(value: FacetValue) -> None:
     findings = [found(Facet.OUTPUTS, value), found(Facet.BUFFERS, FacetValue.INCONCLUSIVE)]
@@ -119,7 +124,7 @@ def test_facets_are_in_the_order_of_the_enum() -> None:
 values = st.sampled_from([value for value in FacetValue if value])
 
 
-@given(st.lists(values, min_size=9, max_size=9), st.sampled_from(FACETS))
+@given(st.lists(values, min_size=len(FACETS), max_size=len(FACETS)), st.sampled_from(FACETS))
 def test_a_waiver_never_makes_a_verdict_worse(given: list[FacetValue], waived: Facet) -> None:
     findings = [found(facet, value) for facet, value in zip(FACETS, given, strict=True)]
     without, waiving = judge(findings), judge(findings, waivers=[waived])
@@ -129,7 +134,7 @@ def test_a_waiver_never_makes_a_verdict_worse(given: list[FacetValue], waived: F
         assert without.verdict is not EQUIVALENT
 
 
-@given(st.lists(values, min_size=9, max_size=9))
+@given(st.lists(values, min_size=len(FACETS), max_size=len(FACETS)))
 def test_the_verdict_is_equivalent_exactly_where_nothing_is_an_error(
     given: list[FacetValue],
 ) -> None:

@@ -16,15 +16,17 @@ torch = pytest.importorskip("torch", reason="the built-in workloads need the ext
 from haversack_server.verify.catalog import (  # noqa: E402
     ARGUMENTS,
     WORKLOADS,
-    with_own_schedule,
+    with_own_settings,
 )
 from haversack_server.worker.step import loss_of  # noqa: E402
-from haversack_server.worker.zoo import FACTORIES  # noqa: E402
+from haversack_server.worker.zoo import FACTORIES, TRAININGS  # noqa: E402
 from haversack_server.worker.zoo.case import CASES  # noqa: E402
 
 
 def test_the_catalog_names_what_the_zoo_builds() -> None:
-    assert FACTORIES.keys() == WORKLOADS.keys()
+    assert FACTORIES.keys() | TRAININGS.keys() == WORKLOADS.keys()
+    assert not FACTORIES.keys() & TRAININGS.keys()
+    assert {each.name for each in WORKLOADS.values() if each.resume} == TRAININGS.keys()
     assert list(WORKLOADS) == sorted(WORKLOADS)
 
 
@@ -42,9 +44,9 @@ def test_there_are_as_many_as_were_promised() -> None:
     assert cases().keys() | models().keys() == WORKLOADS.keys()
 
 
-@pytest.mark.parametrize("name", sorted(CASES))
+@pytest.mark.parametrize("name", sorted(CASES | TRAININGS))
 def test_a_case_is_described_by_its_own_words(name: str) -> None:
-    assert CASES[name].__doc__ == f"{cases()[name].description}."
+    assert (CASES | TRAININGS)[name].__doc__ == f"{cases()[name].description}."
 
 
 def test_what_is_expected_fits_together() -> None:
@@ -58,11 +60,11 @@ def test_what_is_expected_fits_together() -> None:
 def test_a_workload_has_its_own_schedule_unless_one_is_asked_for() -> None:
     named = WorkloadReference(name="state-thread-local")
     plain = VerifyRequest(workload=named)
-    assert with_own_schedule(plain).schedule is VerifySchedule.BACKWARD_IN_THREAD
+    assert with_own_settings(plain).schedule is VerifySchedule.BACKWARD_IN_THREAD
     asked = replace(plain, schedule=VerifySchedule.TWO_STEPS)
-    assert with_own_schedule(asked) is asked
+    assert with_own_settings(asked) is asked
     of_user = VerifyRequest(workload=WorkloadReference(entry_point="mine.models:build"))
-    assert with_own_schedule(of_user) is of_user
+    assert with_own_settings(of_user) is of_user
 
 
 @pytest.mark.parametrize("name", sorted(ARGUMENTS.keys() & cases().keys()))

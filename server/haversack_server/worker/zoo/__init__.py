@@ -1,6 +1,7 @@
 """The built-in workloads, by the names of ``haversack_server.verify.catalog``.
 
 Small cases register themselves where their modules are loaded; library models are built by name.
+``FACTORIES`` are of equivalence jobs, ``TRAININGS`` of resume jobs.
 """
 
 from collections.abc import Callable
@@ -28,6 +29,9 @@ from haversack_server.worker.zoo import (
     state,
 )
 from haversack_server.worker.zoo.case import CASES
+from haversack_server.worker.zoo.resume import TRAININGS
+
+__all__ = ["FACTORIES", "TRAININGS"]
 
 # Loading them is what fills CASES.
 _FAMILIES = (

@@ -1,6 +1,7 @@
 """Workloads that do on one rank of several what they do nowhere else."""
 
 import os
+import random
 import time
 from collections.abc import Callable
 from typing import Any
@@ -71,6 +72,79 @@ class Unused(Blocks):
 
 def unused() -> Workload:
     return Workload(Unused(), (torch.randn(3, WIDTH, requires_grad=True),))
+
+
+def steps() -> Workload:
+    """Two blocks with an optimizer; what it steps by decides the second loss."""
+    made = workload(torch.relu)
+    model: Any = made.model
+    return Workload(model, made.args, optimizer=torch.optim.AdamW(model.parameters(), lr=0.05))
+
+
+def stepped() -> Workload:
+    """An optimizer that comes with the state of an earlier step."""
+    made = steps()
+    model: Any = made.model
+    optimizer: Any = made.optimizer
+    model(*made.args).sum().backward()
+    optimizer.step()
+    return made
+
+
+class Drawing(Blocks):
+    """On one rank the second block draws from a source that no replay restores."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda hidden: hidden)
+        self.layers[1] = Scaled()
+
+
+class Scaled(nn.Module):
+    """A block that scales, on one rank by a number of python's own generator."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, hidden: Tensor) -> Any:
+        factor = random.random() if on_rank_1() else 1.0
+        return self.linear(hidden * factor).tanh()
+
+
+class Checked(nn.Linear):
+    """A layer that runs with one weight only."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        if not bool((self.weight == 1).all()):
+            raise ValueError("the weights are not those of the file")
+        return super().forward(input)
+
+
+def raising_unless_ones() -> Workload:
+    return Workload(Checked(WIDTH, WIDTH), (torch.randn(3, WIDTH),), regions=("",))
+
+
+class Counting(nn.Module):
+    """A block that scales by how often it ran."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, WIDTH)
+        self.calls = 0
+
+    def forward(self, hidden: Tensor) -> Any:
+        self.calls += 1
+        return self.linear(hidden * float(self.calls)).tanh()
+
+
+def counting() -> Workload:
+    made = Blocks(lambda hidden: hidden)
+    made.layers[1] = Counting()
+    return Workload(made, (torch.randn(3, WIDTH, requires_grad=True),))
+
+
+def drawing() -> Workload:
+    return Workload(Drawing(), (torch.randn(3, WIDTH, requires_grad=True),))
 
 
 def many_models() -> Workload:
