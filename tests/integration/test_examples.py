@@ -37,6 +37,7 @@ def test_a_plan_is_applied_and_the_loss_stays_the_same() -> None:
 def test_a_profiled_model_trains_within_half_of_its_peak_with_equal_losses() -> None:
     done = run(["examples/profile_plan.py"])
     assert done.stdout.startswith("OPTIMAL: "), done.stderr
+    assert done.stderr == ""
     assert "equal to the bit" in done.stdout
     figures = dict(re.findall(r"^(.*): ([\d.]+) MiB", done.stdout, re.MULTILINE))
     without, planned = float(figures["without the plan"]), float(figures["with the plan"])

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from haversack import (
     DocumentFormat,
     EstimateQuestion,
     EstimateRequest,
+    InvalidRequestError,
     NotSupportedError,
     Parallelism,
     Sharding,
@@ -24,7 +26,7 @@ from haversack import (
     connect,
 )
 from haversack.basis import Basis
-from haversack_server.estimate.trace import TraceOrder
+from haversack_server.estimate.trace import TraceOrder, trace_order
 from haversack_server.tracer import Tracer
 
 ROOT = Path(__file__).parents[2]
@@ -100,6 +102,63 @@ def test_what_a_trace_does_not_run_is_refused_by_name(client: Client) -> None:
 
 def order(config: str) -> TraceOrder:
     return TraceOrder(config_json=config, attention="sdpa", microbatch=1, seq=8, shards=2)
+
+
+def large(**changes: object) -> EstimateRequest:
+    """Ask for a trace of Llama 3 8B, which is never built."""
+    text = (ROOT / "tests" / "golden" / "hf" / "llama3_8b.json").read_text(encoding="utf-8")
+    config = json.dumps(json.loads(text) | changes)
+    return replace(
+        request(),
+        documents=(Document(format=DocumentFormat.HF_CONFIG, text=config),),
+        training=Training(microbatch=1, seq=4096),
+        parallelism=Parallelism(world_size=64, sharding=Sharding.FSDP2),
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "order",
+    [
+        trace_order(request(Sharding.FSDP1)),
+        replace(trace_order(request()), recompute=True, prefetch_units=2, shards=3),
+    ],
+    ids=["FSDP1", "uneven, recomputed, two units ahead"],
+)
+async def test_tensors_without_bytes_count_as_real_ones_do(order: TraceOrder) -> None:
+    tracer = Tracer()
+    assert not order.fake
+    real, fake = await tracer.run(order), await tracer.run(replace(order, fake=True))
+    assert fake.names == real.names
+    # A first run keeps the positions of a sequence, 8 bytes each, from step to step.
+    positions = 2 * order.seq * 8
+    assert all(
+        0 <= ours - theirs <= positions for ours, theirs in zip(fake.sizes, real.sizes, strict=True)
+    )
+
+
+@pytest.mark.slow
+def test_a_large_model_is_confirmed_without_being_built(client: Client) -> None:
+    with client:
+        answer = client.estimate(large(num_hidden_layers=8), timeout=300)
+    assert answer.trace is not None
+    assert answer.trace.confirmed
+    assert "CPU tensors without bytes" in answer.trace.method
+    assert answer.trace.peak_bytes > 10 * 2**30  # more than the worker may have
+
+
+@pytest.mark.parametrize(
+    ("changes", "refusal"),
+    [
+        ({"model_type": "mixtral", "num_local_experts": 8}, "experts, which are chosen by values"),
+        ({"num_hidden_layers": 200}, "200 layers takes too long"),
+    ],
+)
+def test_what_a_large_trace_does_not_run_is_refused_by_name(
+    changes: dict[str, object], refusal: str
+) -> None:
+    with pytest.raises((NotSupportedError, InvalidRequestError), match=refusal):
+        trace_order(large(**changes))
 
 
 async def test_what_the_model_s_own_code_raises_is_said() -> None:

@@ -115,6 +115,18 @@ def test_code_is_profiled_planned_and_certified(client: Client) -> None:
     assert again.basis is Basis.PROFILED
 
 
+def test_blocks_may_be_named_and_a_wrong_name_names_its_field(client: Client) -> None:
+    found = client.plan(workload="planned_models:build", blocks=["layers.0", "layers.2"])
+    assert found.profile is not None
+    named = [block.name for block in found.profile.blocks if block.fingerprint]
+    assert named == ["layers.0", "layers.2"]
+    with pytest.raises(InvalidRequestError, match="no module 'encoder'") as error:
+        client.plan(workload="planned_models:build", blocks=["encoder"])
+    assert error.value.field == "blocks[0]"
+    with pytest.raises(NotSupportedError, match="it checkpoints its activations by itself, at"):
+        client.plan(workload="gpt2-tiny")
+
+
 def test_code_that_may_not_run_is_refused_before_anything_starts(client: Client) -> None:
     with pytest.raises(InvalidRequestError, match="only planned_models may run here") as error:
         client.plan(workload="os:system", budget=TIGHT)

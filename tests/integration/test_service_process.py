@@ -4,6 +4,7 @@ import contextlib
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -40,10 +41,27 @@ class Service:
     metrics_url: str
 
 
-def start(*arguments: str) -> "subprocess.Popen[str]":
+# A warm-up that never ends, and tells of itself as the kernels do.
+ENDLESS = """
+import logging, sys, threading
+from haversack_server.plan import warmup
+from haversack_server.service.__main__ import main
+
+def warm():
+    logging.getLogger("haversack_kernels.cache").info("compiles its kernels, for ever")
+    threading.Event().wait()
+
+warmup.warm = warm
+sys.exit(main())
+"""
+
+
+def start(
+    *arguments: str, code: tuple[str, ...] = ("-m", "haversack_server.service")
+) -> "subprocess.Popen[str]":
     path = os.pathsep.join(str(ROOT / each) for each in ("client", "kernels", "server"))
     return subprocess.Popen(
-        [sys.executable, "-m", "haversack_server.service", *arguments],
+        [sys.executable, *code, *arguments],
         env=os.environ | {"PYTHONPATH": path},
         stderr=subprocess.PIPE,
         text=True,
@@ -57,9 +75,10 @@ def service(*arguments: str) -> Iterator[Service]:
     alarm = threading.Timer(LONGEST_START_S, process.kill)
     alarm.start()
     try:
-        line = process.stderr.readline()
-        ready = READY.search(line)
-        assert ready is not None, line + process.stderr.read()
+        said = ""
+        while (ready := READY.search(line := process.stderr.readline())) is None:
+            said += line  # that a first start compiles
+            assert line, said
         yield Service(process, ready[1], ready[2])
     finally:
         alarm.cancel()
@@ -111,6 +130,30 @@ def test_reflection_lists_the_service(running: Service) -> None:
         "haversack.v1.HaversackService",
         "grpc.health.v1.Health",
     }
+
+
+def test_a_start_that_compiles_says_so_and_ends_when_it_is_told_to() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        target = f"127.0.0.1:{free.getsockname()[1]}"
+    process = start("--listen", target, "--metrics-port", "0", code=("-c", ENDLESS))
+    assert process.stderr is not None
+    alarm = threading.Timer(LONGEST_START_S, process.kill)
+    alarm.start()
+    try:
+        line = process.stderr.readline()
+        assert line == "haversack serve: compiles its kernels, for ever\n"
+        with grpc.insecure_channel(target) as channel:
+            assert not is_serving(channel)
+        process.send_signal(signal.SIGTERM)
+        *_, last = process.stderr.read().splitlines()
+        assert last == "haversack serve: stopped before it was ready"
+        assert process.wait() == 0
+    finally:
+        alarm.cancel()
+        process.kill()
+        process.wait()
+        process.stderr.close()
 
 
 def test_a_taken_port_is_one_sentence(running: Service) -> None:

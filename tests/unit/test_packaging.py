@@ -24,7 +24,7 @@ PACKAGES = {
 }
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 UNPINNED_EXTRAS = {"cuda"}  # has no use on a machine without a GPU, where pins are made
-LARGEST_WHEEL_BYTES = 1_000_000  # a trainer's environment takes it along
+LARGEST_WHEEL_BYTES = 1_250_000  # a trainer's environment takes it along; 1.07 MB in 614 files now
 
 every_package = pytest.mark.parametrize("package", PACKAGES)
 

@@ -6,7 +6,7 @@ import pytest
 
 from haversack import requests
 from haversack.errors import InvalidRequestError
-from haversack.finetuning import LAYER_TARGETS, Finetuning, StoredWeights
+from haversack.finetuning import LAYER_TARGETS, Finetuning, Quantizer, StoredWeights
 
 
 def finetuning(**keywords: Any) -> Finetuning | None:
@@ -22,6 +22,12 @@ def test_adapters_are_named_as_transformers_names_modules() -> None:
     assert made == Finetuning(
         rank=16, targets=("query", "value"), frozen_weights=StoredWeights.NF4_DOUBLE
     )
+
+
+def test_what_quantizes_is_named_by_its_date() -> None:
+    made = finetuning(lora_rank=8, quantize="nf4-double", quantized_by="torchtune-2024-04")
+    assert made is not None
+    assert made.quantized_by is Quantizer.TORCHTUNE_2024_04
 
 
 def test_lists_and_our_own_names_will_do_too() -> None:
@@ -48,6 +54,11 @@ def test_all_linear_is_every_product_of_a_layer() -> None:
         ({"lora_targets": "q_proj"}, "training.finetuning.rank"),
         ({"lora_rank": 8, "lora_targets": "c_attn"}, "training.finetuning.targets[0]"),
         ({"lora_rank": 8, "quantize": "fp4"}, "training.finetuning.frozen_weights"),
+        (
+            {"lora_rank": 8, "quantize": "nf4", "quantized_by": "torchtune-2024-04"},
+            "training.finetuning.quantized_by",
+        ),
+        ({"lora_rank": 8, "quantized_by": "torchao"}, "training.finetuning.quantized_by"),
         ({"trained_parts": "bias"}, "training.finetuning.trained_parts[0]"),
         ({"lora_rank": 8, "finetuning": Finetuning(rank=8)}, "training.finetuning"),
     ],

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from haversack import wire
 from haversack.errors import InvalidRequestError
 from haversack.estimate import Estimate, EstimateRequest, Peak
-from haversack.finetuning import PARTS, TARGETS, Finetuning
+from haversack.finetuning import PARTS, TARGETS, Finetuning, Quantizer, StoredWeights
 from haversack.parallelism import Parallelism
 from haversack.plan import Candidates, PlanRequest, RecomputeCandidates
 from haversack.profile import OptionTable, Profile, ProfileBlock
@@ -36,7 +36,14 @@ from haversack.run import (
     WorkloadReference,
 )
 from haversack.v1 import verify_pb2
-from haversack.verify import CancelVerifyRequest, Facet, JobState, VerifyEvent, VerifyRequest
+from haversack.verify import (
+    CancelVerifyRequest,
+    Facet,
+    JobState,
+    VerifyEvent,
+    VerifyRequest,
+    VerifyResume,
+)
 from haversack.verify_jobs import GetVerifyJobRequest, ListVerifyJobsRequest
 
 Strategy = st.SearchStrategy[Any]
@@ -128,13 +135,15 @@ def training(**fields: Strategy) -> Strategy:
 
 def finetunings() -> Strategy:
     """Something trains: adapters on products that exist, or named parts."""
-    return built(
-        Finetuning,
-        rank=st.integers(1, 2**20),
-        targets=st.lists(st.sampled_from(TARGETS), max_size=3).map(tuple),
-        trained_parts=st.lists(st.sampled_from(PARTS), max_size=3).map(tuple),
-        adapter_dropout=st.none() | st.floats(0, 0.9),
-    )
+    fields: dict[str, Strategy] = {
+        "rank": st.integers(1, 2**20),
+        "targets": st.lists(st.sampled_from(TARGETS), max_size=3).map(tuple),
+        "trained_parts": st.lists(st.sampled_from(PARTS), max_size=3).map(tuple),
+        "adapter_dropout": st.none() | st.floats(0, 0.9),
+    }
+    stored = st.just(StoredWeights.NF4_DOUBLE)  # what a quantizer makes
+    by_hand = built(Finetuning, quantized_by=st.just(Quantizer.UNSPECIFIED), **fields)
+    return by_hand | built(Finetuning, frozen_weights=stored, **fields)
 
 
 def requests(noun_class: type, subjects: list[str], **fields: Strategy) -> Strategy:
@@ -212,9 +221,16 @@ SPECIAL: dict[type, Callable[[], Strategy]] = {
         [*SUBJECTS, "candidates", "recompute_candidates"],
         training=training(recompute=NO_RECOMPUTE, actions=NOTHING),
         frontier_points=st.none() | st.integers(0, 64),
+        blocks=NOTHING,
         budget=built(Budget, kind=st.sampled_from([BytesKind.UNSPECIFIED, BytesKind.ALLOCATED])),
     ),
     VerifyRequest: verify_requests,
+    VerifyResume: lambda: built(
+        VerifyResume,
+        size=st.none() | st.integers(1, 4),
+        steps_before=st.none() | st.integers(1, 100),
+        steps_after=st.none() | st.integers(1, 100),
+    ),
     VerifyEvent: events,
     CancelVerifyRequest: lambda: built(CancelVerifyRequest, job_id=JOB_ID),
     GetVerifyJobRequest: lambda: built(GetVerifyJobRequest, job_id=JOB_ID),

@@ -68,7 +68,11 @@ class AnswerCommand(WrittenHelp):
     def _hint(self, field: str, given: dict[str, Any]) -> str:
         """Name the flag that fills a field, with the file that it names."""
         if field == "subject":
-            subjects = [option for option in self._options() if option.section == "Model"]
+            subjects = [
+                option
+                for option in self._options()
+                if option.section == "Model" or "workload" in option.fields
+            ]
             return "give " + ", ".join(option.opts[0] for option in subjects)
         if field == "documents" and not given.get("model"):
             return "--model"

@@ -71,6 +71,19 @@ class Whole(FieldType):
         return int(digits)
 
 
+class Names(FieldType):
+    """Names with commas between them."""
+
+    name = "NAME,..."
+
+    def read(self, text: str, field: str) -> tuple[str, ...]:
+        """Read names; none may be empty."""
+        names = tuple(each.strip() for each in text.split(","))
+        if not all(names):
+            refuse(f"{shortly(text)} has a name that is empty; give such as layers,head", field)
+        return names
+
+
 class Seconds(FieldType):
     """A number of seconds, above 0."""
 

@@ -4,12 +4,14 @@ from typing import Any
 
 import click
 
-from haversack.cli import exits, files, options
+from haversack.cli import exits, files, measured, options
 from haversack.cli.calls import connected, deadline, print_answer, telling_of_compilation
 from haversack.cli.command import AnswerCommand
 from haversack.cli.device_options import devices
 from haversack.cli.option_types import CandidatesFile, Whole
-from haversack.cli.workload_options import WORKLOAD, WORKLOAD_TIMEOUT_S
+from haversack.cli.progress import showing_progress
+from haversack.cli.report_files import check_file
+from haversack.cli.workload_options import BLOCKS, WORKLOAD
 from haversack.reading import refuse
 
 _CANDIDATES = [
@@ -25,8 +27,21 @@ _CANDIDATES = [
         "Model",
         "--profile",
         field="profile",
-        about="A profile instead of a model, as haversack profile -o writes it. Needs --budget.",
+        about="A profile instead of a model, as haversack profile -o writes it, or a plan that has "
+        "one, as haversack plan --workload -o does. Needs --budget.",
         metavar="FILE",
+    ),
+    options.option(
+        "Plan",
+        "--measured",
+        "measurements",
+        field="measurements",
+        about="A figure read on a real step of the plan that --profile names: peak=11.8GiB, or of "
+        "a phase, 'backward=11.8GiB'. What it needed beyond the prediction is kept free; may be "
+        "repeated.",
+        metavar=measured.METAVAR,
+        callback=measured.read_all,
+        multiple=True,
     ),
 ]
 _OUTPUT = [
@@ -86,7 +101,7 @@ _PLANNING = [
         "Plan",
         "--without-segments",
         field="constraints.without_segments",
-        about="Leave checkpoints around several blocks out, as sharded models and Verify need.",
+        about="Leave checkpoints around several blocks out, as sharded models need.",
         is_flag=True,
     ),
     options.option(
@@ -113,6 +128,7 @@ _PLANNING = [
     options.MODEL,
     _CANDIDATES,
     WORKLOAD,
+    [BLOCKS],
     _DEVICES,
     options.TRAINING,
     options.KERNELS,
@@ -126,6 +142,7 @@ def plan(
     *,
     candidates: dict[str, Any] | None,
     allow: tuple[str, ...],
+    blocks: tuple[str, ...] | None,
     output: str | None,
     server: str | None,
     timeout: float | None,
@@ -151,15 +168,19 @@ def plan(
     """
     if allow and server is not None:
         refuse("leave it out with --server: the server's own configuration decides", "allow")
+    check_file(output, "output")
     from haversack.requests import plan_request
 
     if candidates is not None:
         mirror = files.mirrored(candidates)
         run["recompute_candidates" if mirror else "candidates"] = candidates
-    request = plan_request(**run)
-    with telling_of_compilation(server, as_json), connected(server, allow) as client:
-        limit = WORKLOAD_TIMEOUT_S if timeout is None and request.workload else timeout
-        answer = client.plan(request, **deadline(limit))
+    request = plan_request(blocks=blocks or (), **run)
+    with (
+        telling_of_compilation(server, as_json),
+        connected(server, allow) as client,
+        showing_progress(server),
+    ):
+        answer = client.plan(request, **deadline(timeout))
     if output is not None:
         from haversack.answer_files import write_plan
 

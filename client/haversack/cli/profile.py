@@ -3,9 +3,11 @@
 import click
 
 from haversack.cli import exits, options
-from haversack.cli.calls import connected, print_answer
+from haversack.cli.calls import connected, deadline, print_answer
 from haversack.cli.command import AnswerCommand
-from haversack.cli.workload_options import WORKLOAD, WORKLOAD_TIMEOUT_S
+from haversack.cli.progress import showing_progress
+from haversack.cli.report_files import check_file
+from haversack.cli.workload_options import BLOCKS, WORKLOAD
 from haversack.errors import NotSupportedError
 from haversack.reading import refuse
 
@@ -23,11 +25,12 @@ _OUTPUT = [
 
 
 @click.command(cls=AnswerCommand, short_help="What does each block cost, saved or recomputed?")
-@options.all_of(WORKLOAD, _OUTPUT, options.SERVER, options.VERBOSE)
+@options.all_of(WORKLOAD, [BLOCKS], _OUTPUT, options.SERVER, options.VERBOSE)
 def profile(
     *,
     workload: str | None,
     args: str | None,
+    blocks: tuple[str, ...] | None,
     allow: tuple[str, ...],
     output: str | None,
     server: str | None,
@@ -49,11 +52,12 @@ def profile(
         refuse("leave it out with --server: the server's own configuration decides", "allow")
     if workload is None:
         refuse("no workload; name package.module:factory", "workload")
+    check_file(output, "output")
     from haversack.requests import plan_request
 
-    request = plan_request(workload=workload, args=args)
-    with connected(server, allow) as client:
-        found = client.plan(request, timeout=timeout or WORKLOAD_TIMEOUT_S).profile
+    request = plan_request(workload=workload, args=args, blocks=blocks or ())
+    with connected(server, allow) as client, showing_progress(server):
+        found = client.plan(request, **deadline(timeout)).profile
     if found is None:
         raise NotSupportedError("the server answered no profile; ask one of this version")
     if output is not None:

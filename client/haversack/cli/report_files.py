@@ -1,4 +1,4 @@
-"""Files that a report is written to beside the page: JUnit XML and JSON, for CI."""
+"""Files that an answer is written to beside the page: of plans and profiles, and for CI."""
 
 import os
 from pathlib import Path
@@ -32,12 +32,19 @@ FILES = [
 
 def check_files(junit: str | None, json_file: str | None) -> None:
     """Refuse a file that cannot be written, before a job runs for it."""
-    for path, field in ((junit, "junit"), (json_file, "json_file")):
-        if path is None:
-            continue
-        folder = Path(path).parent
-        if Path(path).is_dir() or not os.access(folder, os.W_OK):
-            refuse(f"{shown(path)} cannot be written; give a file in a folder of yours", field)
+    check_file(junit, "junit")
+    check_file(json_file, "json_file")
+
+
+def check_file(path: str | None, field: str) -> None:
+    """Refuse a file that cannot be written, before anything is done for it."""
+    if path is None:
+        return
+    if not path:
+        refuse("the path is empty; give a file in a folder of yours", field)
+    there = Path(path)
+    if there.is_dir() or not os.access(there if there.exists() else there.parent, os.W_OK):
+        refuse(f"{shown(path)} cannot be written; give a file in a folder of yours", field)
 
 
 def write_files(report: "VerifyReport", junit: str | None, json_file: str | None) -> None:

@@ -38,6 +38,15 @@ _OPTIONS = [
     ),
     options.option(
         "Service",
+        "--weights-dir",
+        field="weights_dir",
+        about="Folder in which Verify jobs may read weights (safetensors); may be repeated. "
+        "Default: HAVERSACK_WEIGHTS_DIR, else none.",
+        metavar="FOLDER",
+        multiple=True,
+    ),
+    options.option(
+        "Service",
         "--max-in-flight",
         field="max_in_flight",
         about="Calls that may be under way at once; more are told when to come back. Default: "
@@ -104,7 +113,9 @@ _OPTIONS = [
 
 @click.command(cls=AnswerCommand, short_help="Serve Estimate, Plan and Verify over gRPC.")
 @options.all_of(_OPTIONS)
-def serve(allow: tuple[str, ...], **given: str | float | None) -> None:
+def serve(
+    allow: tuple[str, ...], weights_dir: tuple[str, ...], **given: str | float | None
+) -> None:
     """Serve Estimate, Plan and Verify over gRPC, with health, reflection and metrics.
 
     Kernels are compiled before the service says that it is ready; SIGTERM drains it.
@@ -122,6 +133,8 @@ def serve(allow: tuple[str, ...], **given: str | float | None) -> None:
             arguments += [f"--{name.replace('_', '-')}", str(value)]
     for prefix in allow:
         arguments += ["--allow", prefix]
+    for folder in weights_dir:
+        arguments += ["--weights-dir", os.path.abspath(folder)]
     sys.stdout.flush()
     # The service's own process from here on: signals reach it directly.
     os.execv(sys.executable, [sys.executable, "-m", _SERVICE, *arguments])

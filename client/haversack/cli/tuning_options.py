@@ -35,4 +35,13 @@ FINETUNING = [
         "Default: compute, the type that is computed in.",
         metavar="NAME",
     ),
+    option(
+        "Training",
+        "--quantized-by",
+        field="training.finetuning.quantized_by",
+        about="What quantizes the frozen weights while the model is loaded, with nf4-double: "
+        "torchtune-2024-04 (a weight at once) or torchtune-2024-08 (in chunks). Default: not "
+        "said, so what that takes is not counted.",
+        metavar="NAME",
+    ),
 ]

@@ -1,6 +1,7 @@
 """``haversack verify``: does the run with activation checkpointing compute the same thing?"""
 
 import contextlib
+import os
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -53,14 +54,26 @@ _PLAN = [
         metavar="FILE",
     ),
 ]
+_WEIGHTS = [
+    options.option(
+        "Workload",
+        "--weights",
+        field="weights",
+        about="Weights to load before the runs: a safetensors file, or a folder of them; with "
+        "--server an absolute path of its machine, in a folder of its --weights-dir. Default: "
+        "those that the workload makes.",
+        metavar="PATH",
+        default="",
+    ),
+]
 _SPREAD = [
     options.option(
         "Ranks",
         "--shard",
         field="world.sharding",
-        about="Run on several ranks, processes of the CPU over gloo: ddp or fsdp2. Plain and "
-        "checkpointed are compared on each, and the plain run with one process. Without it one "
-        "process.",
+        about="Run on several ranks: ddp or fsdp2, processes of the CPU over gloo, or with "
+        "--device cuda:0 on a GPU each over NCCL. Plain and checkpointed are compared on each, "
+        "and the plain run with one process. Without it one process.",
         metavar="NAME",
     ),
     options.option(
@@ -69,6 +82,48 @@ _SPREAD = [
         field="world.size",
         about="Number of ranks, 2 or 4. Needed with --shard.",
         type=Whole(),
+    ),
+]
+_RESUME = [
+    options.option(
+        "Resume",
+        "--resume",
+        field="resume",
+        about="Stop training, save it to disk, go on from the files, and compare with the run that "
+        "was not stopped: 2:4 saves on 2 ranks and goes on with 4 (each 1, 2 or 4), by fsdp2 "
+        "unless --shard says ddp. This is about training checkpoints on disk, and no activation "
+        "checkpoint. Without it the job is about those.",
+        metavar="RANKS",
+    ),
+    options.option(
+        "Resume",
+        "--saved-as",
+        field="saved_as",
+        about="Form of the training checkpoint: sharded (each rank writes its shards) or full "
+        "(rank 0 writes whole tensors). Default: sharded.",
+        metavar="FORM",
+    ),
+    options.option(
+        "Resume",
+        "--steps-before",
+        field="steps_before",
+        about="Training steps before the stop. Default: 3.",
+        type=Whole(),
+    ),
+    options.option(
+        "Resume",
+        "--steps-after",
+        field="steps_after",
+        about="Training steps after it that are compared. Default: 3.",
+        type=Whole(),
+    ),
+    options.option(
+        "Resume",
+        "--leave-out-each",
+        field="leave_out_each",
+        about="Also leave out one kind of state after the other, each in a run of its own, and say "
+        "what it changes.",
+        is_flag=True,
     ),
 ]
 _JOB = [
@@ -126,12 +181,14 @@ _JOB = [
 
 
 @click.command(cls=AnswerCommand, short_help="Does it compute the same with checkpointing?")
-@options.all_of(_WORKLOAD, _PLAN, _JUDGING, _SPREAD, _JOB, FILES, options.SERVER, options.VERBOSE)
+@options.all_of(_WORKLOAD, _WEIGHTS, _PLAN, _JUDGING, _SPREAD, _RESUME, _JOB)
+@options.all_of(FILES, options.SERVER, options.VERBOSE)
 def verify(
     *,
     workload: str | None,
     allow: tuple[str, ...],
     listing: bool,
+    weights: str,
     detach: bool,
     junit: str | None,
     json_file: str | None,
@@ -156,6 +213,7 @@ def verify(
       haversack verify --workload gpt2-tiny --shard fsdp2 --world-size 2
       haversack verify --workload mypkg.models:build --allow mypkg. \\
           --plan plan.json
+      haversack verify --workload resume-whole --resume 2:4 --saved-as full
     """
     if allow and server is not None:
         refuse("leave it out with --server: the server's own configuration decides", "allow")
@@ -166,7 +224,11 @@ def verify(
     check_files(junit, json_file)
     from haversack.requests import verify_request
 
-    request = verify_request(workload=workload, keep_after_disconnect=detach, **job)
+    if server is None and weights:
+        weights = os.path.abspath(weights)
+    request = verify_request(
+        workload=workload, weights=weights, keep_after_disconnect=detach, **job
+    )
     if detach:
         if server is None:
             refuse("needs --server: a job ends with a server inside this process", "server")

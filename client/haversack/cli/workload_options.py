@@ -1,8 +1,7 @@
 """The options that name code of the caller's, alike in every command that has it run."""
 
-from haversack.cli.option_types import option
+from haversack.cli.option_types import Names, option
 
-WORKLOAD_TIMEOUT_S = 300.0  # to profile and certify: a worker's own deadline, by default
 WORKLOAD = [
     option(
         "Workload",
@@ -29,3 +28,12 @@ WORKLOAD = [
         multiple=True,
     ),
 ]
+BLOCKS = option(
+    "Workload",
+    "--blocks",
+    field="blocks",
+    about="Modules of the workload that are its blocks, such as encoder.0,encoder.1, or lists of "
+    "them, such as layers,encoder.layer. Default: the children of its ModuleLists, else of its "
+    "Sequentials, else its own.",
+    type=Names(),
+)

@@ -8,12 +8,18 @@ from haversack.cli.render.verify import draw_report, draw_workloads
 from haversack.parallelism import Sharding
 from haversack.verify import (
     CollectiveCount,
+    Facet,
+    FacetValue,
     FailureReason,
+    LeftOutState,
     ListWorkloadsResponse,
+    ResumedStep,
+    TrainingCheckpoint,
     VerifyApplied,
     VerifyFailure,
     VerifyRank,
     VerifyReport,
+    VerifyResumed,
     VerifySharded,
     VerifyVerdict,
     WorkloadInfo,
@@ -69,12 +75,17 @@ def test_ranks_have_a_line_each_and_both_counts_where_they_differ() -> None:
                 plain_peak_bytes=20,
                 checkpointed_peak_bytes=10,
                 collectives=counts,
+                predicted_plain_peak_bytes=19,
+                predicted_checkpointed_peak_bytes=9,
             ),
+            VerifyRank(rank=2),
         ),
+        prediction_method="a trace",
     )
     text = " ".join(drawn(draw_report, replace(REPORT, sharded=found), False).split())
     assert "fsdp2 on 2 ranks over gloo" in text
     assert "1 8 B 20 B 10 B 9 5 plain, 7 checkpointed" in text
+    assert "Predicted peaks - rank 1: 19 B plain, 9 B checkpointed - a trace" in text
 
 
 def test_a_measured_plan_stands_beside_its_prediction() -> None:
@@ -133,3 +144,32 @@ def test_workloads_are_listed_with_what_to_expect() -> None:
         workloads=(WorkloadInfo(name="mlp", category="baseline", description="Two layers."),)
     )
     assert "  mlp  -\n    baseline: Two layers.\n" in drawn(draw_workloads, answer)
+
+
+def test_a_run_that_goes_on_has_its_losses_beside_those_of_the_one_that_was_not_stopped() -> None:
+    found = VerifyResumed(
+        saved_size=2,
+        resumed_size=4,
+        saved_as=TrainingCheckpoint.FULL,
+        steps_before=3,
+        steps_after=2,
+        checkpoint_bytes=2048,
+        kept=("model", "optimizer"),
+        missing=("rng",),
+        left_out=(
+            LeftOutState(
+                facet=Facet.OPTIMIZER_STATE,
+                value=FacetValue.DIFFERENT,
+                next_steps=FacetValue.RAISED_ONLY_RESUMED,
+            ),
+        ),
+        steps=(
+            ResumedStep(step=4, uninterrupted_loss=0.5, resumed_loss=0.25),
+            ResumedStep(step=5, uninterrupted_loss=0.375),
+        ),
+    )
+    text = " ".join(drawn(draw_report, replace(REPORT, resumed=found), False).split())
+    assert "full files of 2 ranks after 3 steps, read by 4" in text
+    assert "2.00 KiB hold model, optimizer asked for, and not in the files: rng" in text
+    assert "optimizer state different raised only resumed" in text
+    assert "step loss, not stopped loss, gone on 4 0.5 0.25 5 0.375 -" in text

@@ -12,7 +12,7 @@ from haversack.basis import Basis
 from haversack.cli.render.plan import draw_plan
 from haversack.cli.render.profile import draw_profile
 from haversack.cli.render.shared import option_words
-from haversack.plan import Certificate, CertifiedPhase, Plan, PlanStatus
+from haversack.plan import Certificate, CertifiedPhase, MomentPeak, Plan, PlanStatus
 from haversack.profile import OptionTable, Profile, ProfileBlock
 from haversack.run import Budget, WorkloadReference
 
@@ -56,7 +56,7 @@ def test_a_plan_of_code_asks_for_it_by_its_entry_point(
     assert request.workload == reference
     assert request.budget == Budget(bytes=60 * GIB)
     assert client.connections == [(None, ("pkg.",))]
-    assert client.keywords == {"timeout": 300.0}
+    assert client.keywords == {}  # the client's own deadline has room for a worker's
     assert read_plan(written) == client.planned
     assert read_profile(written) == PROFILE
 
@@ -109,16 +109,47 @@ def test_a_file_that_is_no_profile_says_what_would_do(
 def test_a_profile_that_cannot_be_written_names_its_option(
     client: Any, haversack_run: Run, tmp_path: Path
 ) -> None:
-    nowhere = str(tmp_path / "a" / "b")
-    done = haversack_run("profile", "--workload", "mlp", "-o", nowhere)
+    done = haversack_run("profile", "--workload", "mlp", "-o", str(tmp_path / "profile.json"))
     assert (done.code, done.err) == (
         1,
         "haversack: the server answered no profile; ask one of this version\n",
     )
-    client.planned = Plan(profile=PROFILE)
-    done = haversack_run("profile", "--workload", "mlp", "-o", nowhere)
+    client.asked.clear()
+    for command in (("profile",), ("plan", "--budget", "1GiB")):
+        for path, wrong in ((str(tmp_path / "a" / "b"), "cannot be written"), ("", "is empty")):
+            done = haversack_run(*command, "--workload", "mlp", "-o", path)
+            assert done.code == 2
+            assert wrong in done.err
+            assert done.err.endswith("give a file in a folder of yours (--output)\n")
+    assert not client.asked  # nothing is profiled for a file that cannot be
+
+
+def test_a_measured_plan_is_made_again(client: Any, haversack_run: Run, tmp_path: Path) -> None:
+    moment = MomentPeak(phase="backward", block="layers.0", peak_bytes=58 * GIB)
+    first = Plan(status=PlanStatus.OPTIMAL, profile=PROFILE, moments=(moment,))
+    client.planned, path = first, str(tmp_path / "plan.json")
+    haversack_run("plan", *CODE, "--budget", "60GiB", "-o", path)
+    again = ("plan", "--profile", path, "--budget", "60GiB", "--measured")
+    assert haversack_run(*again, "backward=59GiB").code == 0
+    assert client.asked[1].profile.workspace_bytes == GIB
+    done = haversack_run(*again, "init=59GiB")
+    assert (done.code, done.err.endswith("give backward, or leave it out (--measured)\n")) == (
+        2,
+        True,
+    )
+
+
+def test_blocks_are_named_with_commas(client: Any, haversack_run: Run) -> None:
+    client.planned = Plan(status=PlanStatus.OPTIMAL, profile=PROFILE)
+    haversack_run("plan", *CODE, "--blocks", "layers,encoder.layer", "--budget", "1GiB")
+    haversack_run("profile", *CODE, "--blocks", "head")
+    assert [request.blocks for request in client.asked] == [("layers", "encoder.layer"), ("head",)]
+    done = haversack_run("plan", *CODE, "--blocks", "layers,", "--budget", "1GiB")
+    assert (done.code, done.err.endswith("give such as layers,head (--blocks)\n")) == (2, True)
+    done = haversack_run("plan", "--profile", "p.json", "--blocks", "layers", "--budget", "1GiB")
     assert done.code == 2
-    assert done.err.endswith("give a file that can be written (--output)\n")
+    done = haversack_run("plan", "--budget", "1GiB")
+    assert "--profile, --workload)" in done.err
 
 
 def test_a_profile_groups_blocks_that_cost_the_same() -> None:
@@ -132,6 +163,8 @@ def test_a_profile_groups_blocks_that_cost_the_same() -> None:
 
 def test_a_policy_is_told_by_how_much_it_saves() -> None:
     assert option_words("selective aten.mm.default:4") == "selective, 1 result saved"
+    cut = "selective aten.mm.default:0,2 aten.gelu.default:0 without aten.add.Tensor:0,1"
+    assert option_words(cut) == "selective, 3 results saved, 2 left out"
     assert option_words("recompute") == "recompute"
 
 

@@ -67,6 +67,9 @@ def test_prefixes_may_be_repeated_or_separated_by_commas() -> None:
     given = from_command_line(["--allow", "a.", "--allow", "b."], {"HAVERSACK_ALLOW": "c."})
     assert given.settings.allow == ("a.", "b.")
     assert from_command_line([], {"HAVERSACK_ALLOW": "c.,d."}).settings.allow == ("c.", "d.")
+    both = from_command_line(["--weights-dir", "/a", "--weights-dir", "/b"], {})
+    assert both.settings.weights_dirs == ("/a", "/b")
+    assert from_command_line([], {"HAVERSACK_WEIGHTS_DIR": "/c"}).settings.weights_dirs == ("/c",)
 
 
 @pytest.mark.parametrize("port", ["65536", "-1", "x", "", "1.5", "\N{ARABIC-INDIC DIGIT ONE}"])

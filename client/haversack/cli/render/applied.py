@@ -11,6 +11,7 @@ def draw_applied(page: Page, found: VerifyApplied) -> None:
         "saved": found.saved_count,
         "recomputed": found.recomputed_count,
         "in part": found.selective_count,
+        "segments": found.segment_count,
     }
     remark = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
     page.heading("The plan, in effect", f"blocks: {remark}")

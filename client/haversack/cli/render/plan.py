@@ -131,12 +131,13 @@ def _draw_blocks(page: Page, actions: tuple[BlockAction, ...], verbose: bool) ->
     options = [action.option for action in actions]
     if page.has_signs and len(options) <= page.width - 4 and {*options} <= {*_CELLS}:
         page.indented(*(_CELLS[option] for option in options))
-    runs: list[tuple[str, int, list[str]]] = []
+    runs: list[tuple[str, tuple[int, ...], list[str]]] = []
     for action in actions:
-        if runs and runs[-1][:2] == (action.option, action.segment):
+        segment = (action.segment, *action.inner_segments)
+        if runs and runs[-1][:2] == (action.option, segment):
             runs[-1][2].append(action.block)
         else:
-            runs.append((action.option, action.segment, [action.block]))
+            runs.append((action.option, segment, [action.block]))
     page.table(
         [Column(), Column("blocks", figures=True), Column()],
         [
@@ -150,9 +151,10 @@ def _draw_blocks(page: Page, actions: tuple[BlockAction, ...], verbose: bool) ->
     )
 
 
-def _words(option: str, segment: int, verbose: bool) -> str:
+def _words(option: str, segment: tuple[int, ...], verbose: bool) -> str:
+    """Name an option and its segment; 1.2 is the second one within the first."""
     written = option if verbose else option_words(option)
-    return f"{written}, segment {segment}" if segment else written
+    return f"{written}, segment {'.'.join(map(str, segment))}" if segment[0] else written
 
 
 def _names(blocks: list[str]) -> str:

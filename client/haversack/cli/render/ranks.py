@@ -16,6 +16,8 @@ def draw_sharded(page: Page, found: VerifySharded) -> None:
         [Column("rank"), *(Column(name, figures=True) for name in headings)],
         [_row(rank) for rank in found.ranks],
     )
+    if found.prediction_method:
+        page.bullets("Predicted peaks", [*_predicted(found.ranks), found.prediction_method])
     page.bullets(
         "The plain sharded run against one process",
         [each.detail for each in found.against_unsharded],
@@ -31,6 +33,16 @@ def _row(rank: VerifyRank) -> tuple[str, ...]:
         _counted(rank.collectives, "gather"),
         _counted(rank.collectives, "reduction"),
     )
+
+
+def _predicted(ranks: Iterable[VerifyRank]) -> Iterable[str]:
+    for rank in ranks:
+        plain, replayed = rank.predicted_plain_peak_bytes, rank.predicted_checkpointed_peak_bytes
+        if plain is not None and replayed is not None:
+            yield (
+                f"rank {rank.rank}: {format_bytes(plain)} plain, "
+                f"{format_bytes(replayed)} checkpointed"
+            )
 
 
 def _counted(collectives: Iterable[CollectiveCount], kind: str) -> str:

@@ -33,6 +33,8 @@ def closing(page: Page, answer: Estimate | Plan, *how: str) -> None:
     page.bullets("Assumed", answer.assumptions)
     page.bullets("Ignored", answer.ignored_inputs)
     page.bullets("Not modelled", answer.not_modelled)
+    if isinstance(answer, Estimate):
+        page.bullets("Not validated", answer.not_validated)
     facts = [
         *how,
         f"basis: {answer.basis.name.lower()}",
@@ -54,9 +56,19 @@ def figure(size_bytes: int | None) -> str:
 
 
 def option_words(option: str) -> str:
-    """Write an option of a block shortly: of a policy, how many results it saves."""
-    kind, *operations = option.split(" ")
-    if kind != "selective" or not operations:
+    """Write an option of a block shortly: of a policy, how many results it saves and leaves out."""
+    saved, _, left_out = option.partition(" without ")
+    kind, *operations = saved.split(" ")
+    if kind != "selective" or not (operations or left_out):
         return option
-    saved = sum(len(each.rpartition(":")[2].split(",")) for each in operations)
-    return f"selective, {saved} {'result' if saved == 1 else 'results'} saved"
+    words = f"selective, {_results(operations)} saved"
+    return f"{words}, {_count(left_out.split(' '))} left out" if left_out else words
+
+
+def _results(operations: list[str]) -> str:
+    count = _count(operations)
+    return f"{count} {'result' if count == 1 else 'results'}"
+
+
+def _count(operations: list[str]) -> int:
+    return sum(len(each.rpartition(":")[2].split(",")) for each in operations)

@@ -8,6 +8,7 @@ from haversack.cli.render.applied import draw_applied
 from haversack.cli.render.page import BAD, DIM, GOOD, STRONG, WARN, Column, Page
 from haversack.cli.render.ranges import compressed
 from haversack.cli.render.ranks import draw_sharded
+from haversack.cli.render.resumed import draw_resumed
 from haversack.units import format_bytes, format_ns
 from haversack.verify import (
     DifferenceCause,
@@ -52,6 +53,8 @@ def draw_report(page: Page, report: VerifyReport, verbose: bool) -> None:
         draw_applied(page, report.applied)
     if report.sharded is not None:
         draw_sharded(page, report.sharded)
+    if report.resumed is not None:
+        draw_resumed(page, report.resumed)
     if verbose:
         _draw_conditions(page, report)
     page.bullets("Assumed", [*([report.loss] if report.loss else []), *report.assumptions])
