@@ -157,7 +157,7 @@ def every_plan(net: str) -> list[tuple[int, int, int]]:
     names = [f"blocks.{place}" for place in range(BLOCKS)]
     rows = []
     for ways in itertools.product(WAYS, repeat=BLOCKS):
-        options = dict(zip(names, ways, strict=True))
+        options: dict[str, str] = dict(zip(names, ways, strict=True))
         answer = ask(found, 2**40, options)
         assert [each.option for each in answer.actions if each.block in options] == list(ways)
         actions = tuple(BlockAction(block=name, option=way) for name, way in options.items())
