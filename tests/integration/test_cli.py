@@ -232,9 +232,11 @@ def address() -> Iterator[str]:
     """A server that `haversack serve` became."""
     with started("serve", "--listen", "127.0.0.1:0", "--metrics-port", "0") as process:
         assert process.stderr is not None
-        told = process.stderr.readline()
-        found = re.search(r"serves on (\S+),", told)
-        assert found is not None, told
+        told = ""
+        while (found := re.search(r"serves on (\S+),", told)) is None:
+            line = process.stderr.readline()  # a first start says before that it compiles
+            assert line, told
+            told += line
         yield found[1]
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE_S) == 0

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from haversack.errors import InvalidRequestError
@@ -20,7 +20,7 @@ from haversack_server.memory.inputs import (
     training_arguments,
 )
 from haversack_server.memory.inputs.formats import ADAPTERS
-from haversack_server.memory.inputs.reader import flattened
+from haversack_server.memory.inputs.reader import flattened, one_line
 from haversack_server.memory.inputs.reading import Reading, Source
 
 SOURCE = Source("file", "documents[0].text")
@@ -75,7 +75,7 @@ def leaves(kind: DocumentFormat, values: Mapping[str, Any]) -> set[str]:
     paths = [path for path, _ in flattened(values)]
     if kind is not DocumentFormat.MEGATRON_ARGUMENTS:
         return set(paths)
-    names = (path.rpartition(".")[2].strip('"') for path in paths)
+    names = (one_line(path.rpartition(".")[2].strip('"')) for path in paths)
     return {name.removeprefix("--").replace("_", "-") for name in names}
 
 
@@ -84,6 +84,7 @@ def last_word(key: str) -> str:
 
 
 @settings(max_examples=300, deadline=None)
+@example({". \x08": None}, DocumentFormat.MEGATRON_ARGUMENTS)
 @given(OBJECTS, st.sampled_from(OF_OBJECTS))
 def test_any_object_is_refused_or_every_key_of_it_is_accounted_for(
     values: dict[str, Any], kind: DocumentFormat

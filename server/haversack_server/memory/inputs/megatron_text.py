@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from haversack.checks import shortly
 from haversack.errors import InvalidRequestError
 from haversack.strict_json import parse_object
-from haversack_server.memory.inputs.reader import flattened
+from haversack_server.memory.inputs.reader import flattened, one_line
 from haversack_server.memory.inputs.reading import Source
 from haversack_server.memory.inputs.yaml_text import parse_mapping
 
@@ -62,7 +62,7 @@ def _of_mapping(values: Mapping[Any, Any], source: Source) -> Arguments:
     found: dict[str, Any] = {}
     for path, value in flattened(inner if inner is not None else values):
         # The sections of --yaml-cfg only group arguments; their names mean nothing by themselves.
-        _add(found, _dashed(path.rpartition(".")[2].strip('"')), value, source)
+        _add(found, _dashed(one_line(path.rpartition(".")[2].strip('"'))), value, source)
     return Arguments(found, script=_named(str(values.get(_SCRIPT, ""))), strays=strays)
 
 
