@@ -7,14 +7,14 @@ without a subject; the caller knows what it was asked. Knows no question. Import
 import asyncio
 import contextlib
 import pathlib
-import shutil
 import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from haversack.errors import InternalError
-from haversack_server.processes import Process, start_afresh, tail
+from haversack_server.leftovers import remove_folder, tail
+from haversack_server.processes import Process, start_afresh
 from haversack_server.verify import reports
 from haversack_server.verify.frames import FrameError
 from haversack_server.verify.records import RecordError, from_json, to_json
@@ -67,7 +67,7 @@ class Workers:
                     self.running.discard(process)
                     await process.close()
             finally:
-                await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
+                await asyncio.to_thread(remove_folder, scratch)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,14 @@ import asyncio
 import contextlib
 import os
 import pathlib
-import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from haversack_server.leftovers import remove_folder, tail
 from haversack_server.places import JobProcess, Start
-from haversack_server.processes import NotStartedError, Process, start_afresh, tail
+from haversack_server.processes import NotStartedError, Process, start_afresh
 from haversack_server.verify.admissible import check_attached, gpu_of
 from haversack_server.verify.shardable import devices_of
 from haversack_server.zygote import Zygote
@@ -120,7 +120,8 @@ class LocalPlace:
             return self._zygote
 
     def _home(self) -> pathlib.Path:
-        if self._folder is None:
+        # What tidies up temporary folders may have taken it from a server that long had no job.
+        if self._folder is None or not self._folder.is_dir():
             self._folder = pathlib.Path(tempfile.mkdtemp(prefix="haversack-jobs-"))
         return self._folder
 
@@ -145,4 +146,4 @@ def half_of_memory() -> int:
 
 
 async def _remove(folder: pathlib.Path) -> None:
-    await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+    await asyncio.to_thread(remove_folder, folder)

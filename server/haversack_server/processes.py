@@ -22,7 +22,6 @@ from haversack_server.verify import frames
 
 _END_S = 5.0
 _LAST_WORDS_S = 0.5
-_TAIL_BYTES = 4096
 _LARGEST_FRAME = 2**23  # bytes; its parsing holds the server's loop, and reports are far smaller
 _NOT_THEIRS = ("HAVERSACK_", "RAY_")
 _ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -167,13 +166,3 @@ def import_path(given: Mapping[str, str], packages: Iterable[pathlib.Path]) -> s
     before = [part for part in given.get("PYTHONPATH", "").split(os.pathsep) if part]
     folders = [*(package.parent for package in packages), *map(pathlib.Path, before)]
     return os.pathsep.join(dict.fromkeys(str(folder.resolve()) for folder in folders))
-
-
-def tail(output: pathlib.Path) -> str:
-    """Read the last 4 KiB of a file; empty where there is none."""
-    try:
-        with output.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
-            return file.read(_TAIL_BYTES).decode(errors="replace")
-    except FileNotFoundError:
-        return ""

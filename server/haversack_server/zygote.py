@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from haversack_server.leftovers import tail
 from haversack_server.processes import (
     NotStartedError,
     Process,
     kill_group,
     read_frame,
     start_worker,
-    tail,
 )
 from haversack_server.verify import frames
 

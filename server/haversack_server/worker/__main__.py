@@ -6,11 +6,11 @@ Both speak over a socket that they inherit by its number; there is nothing here 
 import argparse
 import json
 import os
-import shutil
 import socket
 from collections.abc import Callable
 from typing import NoReturn
 
+from haversack_server.leftovers import remove_folder
 from haversack_server.verify import records
 from haversack_server.worker.confine import confine
 from haversack_server.worker.limits import Limits
@@ -47,7 +47,7 @@ def _be_zygote(control: socket.socket, folder: str) -> None:
         Zygote(control).serve()
     finally:
         # The server does it too; but this process outlives one that is killed.
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_folder(folder)
 
 
 def _be_job(channel: socket.socket, limits: Limits, parent: int | None) -> None:

@@ -46,7 +46,8 @@ def while_building() -> Iterator[None]:
     except Exception as error:
         if not is_out_of_memory(error):
             raise
-        message = f"Building the workload asked for more memory than there is: {error}"
+        said = f": {error}" if str(error) else ""  # Python's own MemoryError says nothing
+        message = f"Building the workload asked for more memory than there is{said}"
         raise JobEnded(_failure(FailureReason.OUT_OF_MEMORY, message)) from error
 
 

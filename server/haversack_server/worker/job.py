@@ -110,10 +110,7 @@ def _loaded(order: Order, seed: int) -> Workload:
 def _training(order: Order) -> TrainingWorkload:
     pin(order.request)
     torch.set_num_threads(1)  # as above
-    training = load_training(order.request.workload, allow=order.allow, path=order.path)
-    if order.request.weights:
-        take_weights(Workload(training.model), order.request.weights, order.weights_dirs)
-    return training
+    return load_training(order.request.workload, allow=order.allow, path=order.path)
 
 
 @dataclass(slots=True)

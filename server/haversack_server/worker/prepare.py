@@ -43,7 +43,6 @@ def pinned(request: VerifyRequest) -> tuple[str, ...]:
         f"torch.use_deterministic_algorithms is {switch}; cudnn.benchmark is off",
         "The hash seed of Python is 0",
         f"torch {torch.__version__} and numpy {numpy.__version__} in every run",
-        *([f"Weights of {request.weights}"] if request.weights else ()),
     )
 
 

@@ -17,6 +17,8 @@ from typing import Any
 from haversack_server.worker.fork import be_child, drain, flush_output, whole_frame
 
 _POLL_S = 0.2
+_USUAL_DEADLINE_S = 300.0
+_LONGEST_WAIT_S = 60.0
 
 
 class RankLostError(Exception):
@@ -50,6 +52,12 @@ class _Rank:
             _, status = os.waitpid(self.pid, 0)
             self.status = os.waitstatus_to_exitcode(status)
         self.channel.close()
+
+
+def patience_s(deadline_ns: int | None) -> float:
+    """Give how long ranks of a job wait for each other: a part of its deadline, in seconds."""
+    deadline_s = deadline_ns / 1e9 if deadline_ns is not None else _USUAL_DEADLINE_S
+    return min(_LONGEST_WAIT_S, deadline_s / 4)
 
 
 def run_ranks(

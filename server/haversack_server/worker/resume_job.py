@@ -27,7 +27,7 @@ from haversack_server.verify.resume_outcome import ResumeRank, ResumeRuns, first
 from haversack_server.worker import training_files
 from haversack_server.worker.environment import environment
 from haversack_server.worker.errors import BadWorkloadError, JobEnded, while_building
-from haversack_server.worker.ranks import RankLostError, run_ranks
+from haversack_server.worker.ranks import RankLostError, patience_s, run_ranks
 from haversack_server.worker.resume_rank import (
     AGAIN,
     RESUMED,
@@ -37,9 +37,6 @@ from haversack_server.worker.resume_rank import (
     ranks_of,
 )
 from haversack_server.worker.run import device_name
-
-_USUAL_DEADLINE_S = 300.0
-_LONGEST_WAIT_S = 60.0
 
 
 @dataclass(slots=True)
@@ -53,6 +50,7 @@ class ResumeJob:
     tell: Callable[[VerifyProgress], None]
     training: TrainingWorkload | None = None
     told: list[str] = field(default_factory=list)
+    kinds: tuple[Facet, ...] = ()
 
     def report(self, report: VerifyReport, isolation: Sequence[str]) -> VerifyReport:
         """Give the report, whatever happens to ranks."""
@@ -68,19 +66,20 @@ class ResumeJob:
         return resume_report.resumed(report, self.request, self.resume, runs, environment=where)
 
     def _runs(self) -> ResumeRuns:
-        runs = ResumeRuns(
-            uninterrupted=self._run(UNINTERRUPTED),
-            again=self._run(AGAIN),
-            saved=self._run(SAVED),
-            resumed=self._run(RESUMED),
-        )
+        uninterrupted, again = self._run(UNINTERRUPTED), self._run(AGAIN)
+        saved = self._run(SAVED)
+        self.kinds = self._left_out(saved[0].kept)
+        resumed = self._run(RESUMED)
+        runs = ResumeRuns(uninterrupted=uninterrupted, again=again, saved=saved, resumed=resumed)
         if first_raised(runs.resumed) is not None:
             return runs
-        without = {kind: self._run(RESUMED, kind) for kind in self._left_out()}
-        return replace(runs, without=without)
+        return replace(runs, without={kind: self._run(RESUMED, kind) for kind in self.kinds})
 
-    def _left_out(self) -> tuple[Facet, ...]:
-        return training_files.KINDS if self.resume.leave_out_each else ()
+    def _left_out(self, kept: Sequence[str]) -> tuple[Facet, ...]:
+        """Name the kinds to leave out in turn: those that files hold, and no other."""
+        if not self.resume.leave_out_each or self.training is None:
+            return ()
+        return training_files.kinds_in(kept, self.training.model)
 
     def _run(self, stage: str, left_out: Facet | None = None) -> tuple[ResumeRank, ...]:
         try:
@@ -112,13 +111,11 @@ class ResumeJob:
         )
 
     def _patience_s(self) -> float:
-        deadline_ns = self.request.limits.deadline_ns
-        deadline_s = deadline_ns / 1e9 if deadline_ns is not None else _USUAL_DEADLINE_S
-        return min(_LONGEST_WAIT_S, deadline_s / 4)
+        return patience_s(self.request.limits.deadline_ns)
 
     def _tell(self, stage: str) -> None:
         self.told.append(stage)
-        total = 5 + len(self._left_out())
+        total = 5 + len(self.kinds)
         self.tell(VerifyProgress(stage=stage, completed=len(self.told), total=total))
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from haversack.checks import shortly
 from haversack.torch import TrainingRun, TrainingWorkload, Workload
 from haversack.verify import Facet, TrainingCheckpoint, VerifyRequest, VerifyWorld
 from haversack_server.verify.comparison import Row
@@ -200,6 +201,9 @@ class ResumeRankWork:
         state = save(run)
         if not isinstance(state, dict):
             raise BadWorkloadError(f"save gives a {type(state).__name__}; a dict would do")
+        for key in state:
+            if not isinstance(key, str):
+                raise BadWorkloadError(f"save gives the key {shortly(key)}; a text would do")
         return state
 
     @property

@@ -36,14 +36,12 @@ from haversack_server.worker.fork import run_forked
 from haversack_server.worker.leaves import find_leaves
 from haversack_server.worker.predicted import predict
 from haversack_server.worker.probes import OF_RANKS, OF_TRACED
-from haversack_server.worker.ranks import RankLostError, run_ranks
+from haversack_server.worker.ranks import RankLostError, patience_s, run_ranks
 from haversack_server.worker.run import Ready, RunPlan, perform
 
 PLAIN, AGAIN, CHECKPOINTED = "sharded plain", "sharded plain again", "sharded checkpointed"
 WATCHED_PLAIN, WATCHED = "sharded plain under probes", "sharded checkpointed under probes"
 TRACED = "sharded traced"
-_USUAL_DEADLINE_S = 300.0
-_LONGEST_WAIT_S = 60.0
 
 
 @dataclass(slots=True)
@@ -78,7 +76,7 @@ class ShardedJob:
             report, self.request, outcomes, environment=where, pinned=self._pinned()
         )
         # Ranks have fewer probes, and these say so themselves.
-        said = assumptions(replace(outcomes, watched=None), by_plan=self.request.plan is not None)
+        said = assumptions(replace(outcomes, watched=None), self.request)
         compared = replace(compared, assumptions=said)
         model = spread.check_spreadable(self.workloads[0])
         found = sharded(runs, self.world, where.backend, spread.units_of(model, self.world))
@@ -244,9 +242,7 @@ class ShardedJob:
         return self.request.device.partition(":")[0] or "cpu"
 
     def _patience_s(self) -> float:
-        deadline_ns = self.request.limits.deadline_ns
-        deadline_s = deadline_ns / 1e9 if deadline_ns is not None else _USUAL_DEADLINE_S
-        return min(_LONGEST_WAIT_S, deadline_s / 4)
+        return patience_s(self.request.limits.deadline_ns)
 
     def _file(self, name: str) -> str:
         return str(self.folder / f"{name.replace(' ', '-')}.ranks")

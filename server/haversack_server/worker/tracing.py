@@ -19,7 +19,8 @@ def _found(order: TraceOrder) -> TraceFound:
     try:
         from haversack_server.worker.fully_shard import trace
     except ImportError as missing:
-        return TraceFound(failure=f"a trace needs torch and transformers: {missing}")
+        install = "pip install 'haversack[server,torch,zoo]'"
+        return TraceFound(failure=f"a trace needs torch and transformers: {missing}; {install}")
     try:
         return trace(order)
     except Exception as error:  # whatever the model's own code raises is the answer

@@ -4,11 +4,13 @@ DCP unpickles what it reads: its own index (``.metadata``), and everything that 
 folder is read only by the job that wrote it, in the job's own scratch folder.
 """
 
+import contextlib
 import pathlib
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from torch import nn
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
@@ -29,7 +31,8 @@ KINDS = (Facet.PARAMETERS, Facet.BUFFERS, *_KEYS)
 
 def write(state: State, folder: pathlib.Path) -> None:
     """Write a state; every rank must take part."""
-    save(state, storage_writer=FileSystemWriter(folder))
+    with _own_errors():
+        save(state, storage_writer=FileSystemWriter(folder))
 
 
 def read(state: State, folder: pathlib.Path) -> tuple[str, ...]:
@@ -40,8 +43,20 @@ def read(state: State, folder: pathlib.Path) -> tuple[str, ...]:
     """
     held = names_in(folder)
     missing = tuple(_without(state, held, ""))
-    load(state, storage_reader=FileSystemReader(folder))
+    with _own_errors():
+        load(state, storage_reader=FileSystemReader(folder))
     return missing
+
+
+@contextlib.contextmanager
+def _own_errors() -> Iterator[None]:
+    """Raise what a rank raised, in place of DCP's count of such ranks, which says not what."""
+    try:
+        yield
+    except CheckpointException as counted:
+        for error, _ in counted.failures.values():
+            raise error from counted
+        raise
 
 
 def leave_out(state: State, kind: Facet | None, model: nn.Module) -> bool:
@@ -57,6 +72,15 @@ def leave_out(state: State, kind: Facet | None, model: nn.Module) -> bool:
         return False
     state["model"] = {name: each for name, each in read.items() if name not in names}
     return True
+
+
+def kinds_in(kept: Collection[str], model: nn.Module) -> tuple[Facet, ...]:
+    """Name the kinds that can be left out of files, by the first parts of the names they hold."""
+    found = [kind for kind, key in _KEYS.items() if key in kept]
+    if "model" in kept:
+        named = {Facet.PARAMETERS: model.named_parameters(), Facet.BUFFERS: model.named_buffers()}
+        found += [kind for kind, each in named.items() if next(each, None) is not None]
+    return tuple(kind for kind in KINDS if kind in found)
 
 
 def names_in(folder: pathlib.Path) -> tuple[str, ...]:

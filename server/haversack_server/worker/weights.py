@@ -100,11 +100,10 @@ def _tensors(file: str) -> Iterator[tuple[str, torch.Tensor]]:
 def _opened(file: str) -> IO[bytes]:
     """Open a regular file that no link has taken the place of; a pipe would never answer."""
     descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    opened = os.fdopen(descriptor, "rb")
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        opened.close()
+        os.close(descriptor)
         raise UnreadableError("it is no regular file")
-    return opened
+    return os.fdopen(descriptor, "rb")
 
 
 def _tensor(file: IO[bytes], stored: StoredTensor) -> torch.Tensor:

@@ -141,6 +141,24 @@ async def test_a_report_goes_on_the_wire_whatever_a_workload_says(verify: Verify
     assert "raised ValueError: no ? weights" in message.failure.message  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
+async def test_what_is_no_file_has_no_last_words_and_holds_up_nobody(
+    verify: Verify, kind: str
+) -> None:
+    arguments = f'{{"kind": "{kind}"}}'
+    report = await verify(case="hostile:leaves_instead_of_its_output", args_json=arguments)
+    assert (report.failure.reason, report.failure.exit_status) == (LOST, 3)
+    assert report.failure.stderr_tail == ""
+    assert (await verify("mlp")).verdict is VerifyVerdict.EQUIVALENT
+
+
+async def test_folders_of_any_depth_are_a_lost_job_and_no_fault_of_the_server(
+    verify: Verify,
+) -> None:
+    report = await verify(case="hostile:digs")
+    assert (report.failure.reason, report.failure.exit_status) == (LOST, 3)
+
+
 async def test_the_last_words_of_a_job_are_kept(verify: Verify) -> None:
     report = await verify(case="hostile:raises")
     assert len(report.failure.stderr_tail) <= 4096

@@ -148,6 +148,19 @@ async def test_a_restore_that_raises_is_the_resumed_runs(verify: Verify) -> None
     assert "KeyError: 'weights'" in found.detail
 
 
+@pytest.mark.parametrize(
+    ("case", "said"),
+    [
+        ("saves_one_name_twice", "ValueError: duplicated flatten key model.weight"),
+        ("saves_a_number", "save gives the key 7; a text would do"),
+    ],
+)
+async def test_what_cannot_be_written_says_why(verify: Verify, case: str, said: str) -> None:
+    alone = {"world": VerifyWorld(size=1), "resume": VerifyResume(steps_before=1, steps_after=1)}
+    report = await verify(case=f"trainings:{case}", **alone)
+    assert said in report.failure.message
+
+
 @pytest.mark.slow
 async def test_a_save_that_changes_the_run_is_a_warning(verify: Verify) -> None:
     report = await verify(case="trainings:save_disturbs", **TWO)

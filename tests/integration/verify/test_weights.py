@@ -22,7 +22,7 @@ async def test_weights_are_those_of_the_file_and_the_report_says_so(
     file = write(tmp_path / "ones.safetensors", ONES)
     report = await verify(case="ranks:raising_unless_ones", weights=str(file))
     assert (report.failure, report.verdict) == (None, VerifyVerdict.EQUIVALENT)
-    assert f"Weights of {file}" in report.pinned
+    assert f"Every run has the weights of {file}" in report.assumptions
 
 
 async def test_a_pickle_under_the_name_of_weights_ends_its_job(

@@ -6,6 +6,7 @@ import pytest
 from tests.unit.verify.outcomes import (
     MOVED,
     RAISED,
+    REQUEST,
     checkpointed,
     plain,
     report,
@@ -22,6 +23,7 @@ from haversack.verify import (
     VerifyVerdict,
 )
 from haversack_server.verify.comparison import Closeness, Row
+from haversack_server.verify.evidence import assumptions
 from haversack_server.verify.findings import Outcomes, findings
 from haversack_server.verify.places import first_difference, with_state
 
@@ -82,6 +84,14 @@ def test_probes_are_reported_and_what_they_could_not_do_is_said() -> None:
     assert found.saved_values == (saved,)
     assert found.state_changes == (change,)
     assert "no place" in found.assumptions
+
+
+def test_a_report_names_the_weights_it_was_given_and_counts_regions_in_words() -> None:
+    one = replace(runs(), checkpointed=checkpointed(wrapped=("block",)))
+    said = assumptions(one, replace(REQUEST, weights="/models/tiny"))
+    assert "Every run has the weights of /models/tiny" in said
+    assert any(each.startswith("The region is 1 module that Verify wrapped") for each in said)
+    assert not any("weights" in each for each in assumptions(one, REQUEST))
 
 
 @pytest.mark.parametrize(

@@ -266,7 +266,22 @@ def test_a_report_says_what_the_files_hold_and_that_they_are_no_activation_check
     found = report(runs(missing=("rng",)))
     assert found.resumed is not None
     assert found.resumed.kept == ("model", "optimizer")
-    assert found.resumed.missing == ("rng",)
+    assert found.resumed.missing == ("rng of rank 0",)
     assert [(each.step, each.resumed_loss) for each in found.resumed.steps] == [(4, 0.5)]
     assert found.evidence is not None
     assert any("activation checkpoints" in each for each in found.evidence.does_not_prove)
+
+
+def test_a_report_names_the_ranks_that_asked_in_vain_where_others_did_not() -> None:
+    first, second = ranks(missing=("scheduler",))
+    found = replace(runs(), resumed=(first, replace(second, missing=("scheduler", "rng"))))
+    answer = report(found).resumed
+    assert answer is not None
+    assert answer.missing == ("scheduler", "rng of rank 1")
+
+
+def test_a_report_names_the_first_parts_of_files_that_have_many() -> None:
+    many = replace(runs(), saved=ranks(kept=tuple(map(str, range(20_000)))))
+    answer = report(many).resumed
+    assert answer is not None
+    assert len(answer.kept) == 20

@@ -110,6 +110,12 @@ def test_a_byte_that_is_no_bool_a_pickle_and_a_pipe_are_refused(tmp_path: pathli
     os.mkfifo(file)
     with pytest.raises(BadWorkloadError, match="no file or folder"):
         take_weights(Workload(model), str(file), (str(tmp_path),))
+    with pytest.raises(BadWorkloadError, match="no regular file"):
+        take_weights(Workload(model), str(tmp_path), (str(tmp_path),))
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(BadWorkloadError, match="no regular file"):
+        take_weights(Workload(model), str(tmp_path), (str(tmp_path),))
 
 
 def test_only_a_module_takes_weights(tmp_path: pathlib.Path) -> None:

@@ -109,6 +109,26 @@ def leaves_processes_and_exits() -> NoReturn:
     os._exit(3)
 
 
+def leaves_instead_of_its_output(kind: str) -> NoReturn:
+    """Put something where the server looks for the last words of a job, and end."""
+    os.remove("output.txt")
+    if kind == "link":
+        os.symlink("/proc/self/cmdline", "output.txt")  # of whoever follows it
+    elif kind == "pipe":
+        os.mkfifo("output.txt")
+    else:
+        os.mkdir("output.txt")
+    os._exit(3)
+
+
+def digs(depth: int = 1500) -> NoReturn:
+    """Make folders deeper than a stack of Python's."""
+    for _ in range(depth):
+        os.mkdir("hole")
+        os.chdir("hole")
+    os._exit(3)
+
+
 def forks_without_end() -> NoReturn:
     while True:
         os.fork()

@@ -49,6 +49,21 @@ def restore_raises() -> TrainingWorkload:
     return plain(save=TrainingRun.state_dict, restore=restore)
 
 
+def saves(state: dict[Any, Any]) -> TrainingWorkload:
+    """Saves that."""
+    return plain(save=lambda run: state, restore=TrainingRun.load_state_dict)
+
+
+def saves_one_name_twice() -> TrainingWorkload:
+    """What is nested is named with dots, as another part is."""
+    return saves({"model": {"weight": 1}, "model.weight": 2})
+
+
+def saves_a_number() -> TrainingWorkload:
+    """Files have names for their parts."""
+    return saves({"model": {"weight": 1}, 7: 2})
+
+
 def save_disturbs() -> TrainingWorkload:
     """Saving draws a random number."""
 

@@ -1,0 +1,72 @@
+"""Folders that a job may have filled on purpose: nothing is followed, waited for or left."""
+
+import os
+import pathlib
+from collections.abc import Callable
+
+import pytest
+
+from haversack_server.leftovers import open_regular, remove_folder, tail
+
+DEPTH = 1500  # folders; Python's stack has 1000
+
+
+def dig(folder: pathlib.Path) -> None:
+    """Make folders within folders, by descriptors: no path is that long."""
+    held = os.open(folder, os.O_RDONLY)
+    for _ in range(DEPTH):
+        os.mkdir("hole", dir_fd=held)
+        below = os.open("hole", os.O_RDONLY, dir_fd=held)
+        os.close(held)
+        held = below
+    os.close(held)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        os.mkfifo,
+        os.mkdir,
+        lambda path: os.symlink(__file__, path),
+        lambda path: os.symlink("nowhere", path),
+        lambda path: None,
+    ],
+    ids=["pipe", "folder", "link", "link to nowhere", "nothing"],
+)
+def test_what_is_no_file_is_not_opened_and_has_no_last_words(
+    tmp_path: pathlib.Path, make: Callable[[pathlib.Path], None]
+) -> None:
+    make(tmp_path / "output.txt")
+    assert tail(tmp_path / "output.txt") == ""
+    with pytest.raises(OSError, match=r"no regular file|Too many|No such"):
+        open_regular(tmp_path / "output.txt")
+
+
+def test_the_last_words_are_the_end_of_a_file(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "output.txt").write_text("first\n" + "x" * 5000 + "last")
+    assert tail(tmp_path / "output.txt") == "x" * 4092 + "last"
+
+
+def test_a_folder_of_any_depth_is_removed_and_what_links_lead_to_stays(
+    tmp_path: pathlib.Path,
+) -> None:
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (kept / "file").touch()
+    scratch = tmp_path / "scratch"
+    for name in ("other", "hole/hole"):
+        (scratch / name / "folder").mkdir(parents=True)
+    (scratch / "link").symlink_to(kept)
+    os.mkfifo(scratch / "pipe")
+    dig(scratch / "hole" / "hole" / "folder")
+    remove_folder(scratch)
+    assert not scratch.exists()
+    assert (kept / "file").exists()
+    remove_folder(scratch)  # which is not there any more
+
+
+def test_a_link_in_the_place_of_a_folder_is_not_followed(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "kept")
+    remove_folder(tmp_path / "link")
+    assert (tmp_path / "kept").exists()
