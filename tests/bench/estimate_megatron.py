@@ -56,8 +56,13 @@ def _default(arguments: Mapping[str, Any], name: str) -> object:
 def claimed() -> Iterator[Row]:
     """Steady and peak bytes of the claimed cases."""
     chosen = [each for each in megatron() if is_claimed(each.row)]
-    yield from _figures("dense, claimed", chosen, "steady", steady, typical=1.0, worst=3.0)
-    yield from _figures("dense, claimed", chosen, "peak", peak, typical=2.5, worst=8.0)
+    yield from dense_figures("dense, claimed", chosen)
+
+
+def dense_figures(section: str, chosen: list[Answered]) -> Iterator[Row]:
+    """Judge steady and peak bytes of claimed cases by the bounds that are claimed."""
+    yield from _figures(section, chosen, "steady", steady, typical=1.0, worst=3.0)
+    yield from _figures(section, chosen, "peak", peak, typical=2.5, worst=8.0)
 
 
 def unclaimed() -> Iterator[Row]:

@@ -32,8 +32,7 @@ _SCHEDULES = {"1f1b": PipelineSchedule.ONE_F_ONE_B, "interleaved": PipelineSched
 def torchtitan() -> Iterator[Row]:
     """Reserved bytes of torchtitan's tables, within 10 %, with pipelines 15 %."""
     for answered in torchtitan_runs():
-        gate = 15.0 if answered.row["parallelism"].get("pp", 1) > 1 else 10.0
-        yield _reserved("torchtitan", answered, gate)
+        yield reserved_row("torchtitan", answered)
 
 
 @cache
@@ -46,7 +45,8 @@ def _of_class(name: str) -> list[Mapping[str, Any]]:
     return [row for row in rows("published.json") if row["class"] == name]
 
 
-def _reserved(section: str, answered: Answered, gate: float) -> Row:
+def reserved_row(section: str, answered: Answered) -> Row:
+    """Judge the reserved bytes of one run of the tables by its bound."""
     row = answered.row
     if not answered.known or answered.estimate is None or answered.estimate.peak is None:
         return Row(section, f"{row['id']}: no figure ({answered.why_not[:60]})", 0, "")
@@ -55,6 +55,7 @@ def _reserved(section: str, answered: Answered, gate: float) -> Row:
     what = (
         f"{row['id']}: {ours / GIB:.1f} against {row['value_bytes'] / GIB:.1f} GiB ({share:+.1f})"
     )
+    gate = 15.0 if row["parallelism"].get("pp", 1) > 1 else 10.0
     return at_most(section, what, abs(share), gate, "%")
 
 

@@ -14,11 +14,18 @@ from pathlib import Path
 from typing import Any
 
 import transformers
-from tests.bench import machine, plan_cases, plan_min_cut, plan_optimality, plan_parts, plan_peers
+from tests.bench import (
+    machine,
+    plan_cases,
+    plan_min_cut,
+    plan_optimality,
+    plan_parts,
+    plan_peers,
+    plan_profiles,
+    plan_walks,
+)
 from tests.bench.report import as_markdown, options
-from tests.bench.table import Row, at_most
-
-from haversack.torch import Workload, profile
+from tests.bench.table import Row
 
 INTRO = (
     "Written by `python -m tests.bench.plan --write docs/benchmarks/plan.md`. Counts, bytes and",
@@ -62,46 +69,18 @@ def min_cut() -> Iterator[Row]:
         yield from plan_min_cut.rows(name)
 
 
-def profiles() -> Iterator[Row]:
-    """Profile the shapes of Llama 3, 8B and 70B, with fake weights."""
-    small, large = _seconds(4096, 14336, 32), _seconds(8192, 28672, 80)
-    yield Row("profiles", "Llama 3 8B shape, T=8192", small, "s")
-    yield Row("profiles", "Llama 3 70B shape, T=8192", large, "s")
-    yield at_most("profiles", "70B / 8B", large / small, 1.3)
-
-
-def _seconds(hidden: int, inner: int, layers: int) -> float:
-    import torch
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    config = transformers.LlamaConfig(
-        hidden_size=hidden,
-        intermediate_size=inner,
-        num_hidden_layers=layers,
-        num_attention_heads=hidden // 128,
-        num_key_value_heads=8,
-        vocab_size=128256,
-        max_position_embeddings=8192,
-        use_cache=False,
-        dtype=torch.bfloat16,
-    )
-    torch.set_default_dtype(torch.bfloat16)
-    with FakeTensorMode():
-        model = transformers.LlamaForCausalLM(config)
-    torch.set_default_dtype(torch.float32)
-    tokens = torch.zeros(1, 8192, dtype=torch.long)
-    workload = Workload(model, kwargs={"input_ids": tokens, "labels": tokens})
-    start = time.thread_time()
-    profile(workload)
-    return time.thread_time() - start
+def optimality() -> Iterator[Row]:
+    """Plan chains drawn at random, against all plans by the planner's pieces, and by hand."""
+    yield from plan_optimality.rows()
+    yield from plan_walks.rows()
 
 
 SECTIONS: dict[str, Callable[[], Iterator[Row]]] = {
-    "optimality": plan_optimality.rows,
+    "optimality": optimality,
     "executed": executed,
     "peers": peers,
     "min-cut": min_cut,
-    "profiles": profiles,
+    "profiles": plan_profiles.rows,
 }
 
 

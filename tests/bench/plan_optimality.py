@@ -1,8 +1,8 @@
 """Plans for profiles drawn at random, against every plan there is, and against CP-SAT.
 
 A plan here is a choice of options and of segments; the oracle cuts the chain in every way and adds
-up every moment. It shares the moments of a piece with the planner, whose peaks the executed cases
-check.
+up every moment. It shares the moments of a piece with the planner; ``plan_walks`` shares nothing,
+and the executed cases check peaks.
 """
 
 import random
@@ -79,7 +79,7 @@ def every_plan(chain: ProfiledChain) -> Iterator[tuple[int, int]]:
 
 
 def compared() -> Iterator[Row]:
-    """Hold floor and extra time against all plans of up to 7 blocks, at several budgets."""
+    """Hold floor and extra time against all plans of up to 6 blocks, at several budgets."""
     draw = random.Random(0)
     wrong_floor = wrong = falls = solved = 0
     for _ in range(INSTANCES):

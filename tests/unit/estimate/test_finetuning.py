@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from haversack import Estimate, EstimateRequest, EstimateVerdict, InvalidRequestError
-from haversack.finetuning import Finetuning, StoredWeights
+from haversack.finetuning import Finetuning, Quantizer, StoredWeights
 from haversack.parallelism import Parallelism, Sharding
 from haversack.run import Device, Document, DocumentFormat, Precision, Recompute, Training
 from haversack_server.estimate.answer import estimate
@@ -113,6 +113,12 @@ def test_targets_that_are_none_of_ours_are_refused_with_those_that_are() -> None
 def test_a_run_in_which_nothing_trains_is_refused() -> None:
     with pytest.raises(InvalidRequestError, match="nothing would train"):
         Finetuning()
+
+
+def test_a_quantizer_without_what_it_stores_is_refused_with_what_would_do() -> None:
+    with pytest.raises(InvalidRequestError, match="--quantize nf4-double") as caught:
+        Finetuning(rank=RANK, quantized_by=Quantizer.TORCHTUNE_2024_08)
+    assert caught.value.field == "training.finetuning.quantized_by"
 
 
 @pytest.mark.parametrize("sharding", [Sharding.UNSPECIFIED, Sharding.FSDP2])

@@ -3,13 +3,14 @@
 import pytest
 from tests.bench import (
     estimate_bounds,
+    estimate_left_out,
     estimate_measured,
     estimate_megatron,
     estimate_published,
 )
 
 SECTIONS = {
-    "claimed": estimate_megatron.claimed,
+    "claimed": estimate_left_out.claimed,
     "unclaimed": estimate_megatron.unclaimed,
     "others": estimate_megatron.others,
     "measured": estimate_measured.peaks,

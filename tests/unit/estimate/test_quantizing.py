@@ -125,3 +125,12 @@ def test_a_plan_counts_the_loading_too() -> None:
     run = model_run(request(APRIL, LLAMA_2_7B))
     assert run.chain.loading is not None
     assert bases(run.chain).fixed == run.chain.loading.peak_bytes
+
+
+def test_weights_too_small_to_be_quantized_are_loaded_as_they_are() -> None:
+    one = dict.fromkeys(
+        ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads"), 1
+    )
+    answer = estimate(request(AUGUST, LLAMA | one | {"head_dim": 2, "vocab_size": 1}))
+    assert answer.peak is not None
+    assert quantizing(answer).peak_bytes > 0
