@@ -67,15 +67,15 @@ def spread(model: Model, shard: str, device: torch.device) -> Any:
     return fully_shard(model)
 
 
-def step(model: Any, device: torch.device) -> tuple[list[Tensor], int]:
-    """Run one step on this rank's own input; give loss and local gradients, and the peak."""
+def step(model: Any, device: torch.device) -> tuple[list[Tensor], int | None]:
+    """Run one step on this rank's own input; give loss, local gradients, and a GPU's peak."""
     torch.manual_seed(SEED + 1 + dist.get_rank())
     hidden = torch.randn(ROWS, WIDTH, device=device)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     loss = model(hidden).square().mean()
     loss.backward()
-    peak_bytes = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
+    peak_bytes = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
     gradients = [getattr(each.grad, "_local_tensor", each.grad) for each in model.parameters()]
     model.zero_grad(set_to_none=True)
     return [loss.detach(), *gradients], peak_bytes

@@ -77,7 +77,7 @@ if TYPE_CHECKING:
         Rung,
         SolvedBy,
     )
-    from haversack.profile import OptionTable, Profile, ProfileBlock, ProfileParameter, SkipTensor
+    from haversack.profile import OptionTable, Profile, ProfileBlock, ProfileParameter
     from haversack.questions import (
         Collective,
         CollectiveKind,
@@ -274,7 +274,6 @@ __all__ = [
     "Rung",
     "SavedValues",
     "Sharding",
-    "SkipTensor",
     "SolvedBy",
     "StateBytes",
     "StateChange",

@@ -134,7 +134,7 @@ class AsyncClient:
             **run,
         }
         asked = _calls.request_of(request, keywords, requests.plan_request)
-        return await self._ask(_calls.PLAN, asked, timeout)
+        return _calls.with_profile(await self._ask(_calls.PLAN, asked, timeout), asked)
 
     async def plan_candidates(
         self,

@@ -155,6 +155,13 @@ def request_of(
     return given
 
 
+def with_profile(answer: Plan, request: PlanRequest) -> Plan:
+    """Put the profile that was sent beside its plan, which a server does not send back."""
+    if answer.profile is not None or request.profile is None:
+        return answer
+    return dataclasses.replace(answer, profile=request.profile)
+
+
 def _is_left_out(value: Any) -> bool:
     return value is None or (isinstance(value, tuple | str) and not value)
 

@@ -130,7 +130,7 @@ class Client:
             **run,
         }
         asked = _calls.request_of(request, keywords, requests.plan_request)
-        return self._ask(_calls.PLAN, asked, timeout)
+        return _calls.with_profile(self._ask(_calls.PLAN, asked, timeout), asked)
 
     def plan_candidates(
         self,

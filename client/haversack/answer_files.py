@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from haversack import reading, strict_json
 from haversack.errors import InvalidRequestError
+from haversack.parallelism import Parallelism
 from haversack.plan import Plan
 from haversack.profile import Profile
 from haversack.reading import refuse, shown
@@ -33,23 +34,28 @@ def write_plan(plan: Plan, path: str | PathLike[str]) -> None:
 
 def read_profile(path: str | PathLike[str]) -> Profile:
     """Read a profile, or the one that an answer has in it."""
+    return read_profile_and_ranks(path)[0]
+
+
+def read_profile_and_ranks(path: str | PathLike[str]) -> tuple[Profile, Parallelism]:
+    """Read a profile, and the ranks of the plan that has it; of a profile alone, none."""
     table = _read(path, "profile", _A_PROFILE)
     if "blocks" in table:
-        return _noun(Profile, table, path, "profile")
+        return _noun(Profile, table, path, "profile"), Parallelism()
     if not table.keys() & _PLAN_KEYS:
         refuse(f"{shown(path)} is no profile; {_A_PROFILE}", "profile")
-    found = _noun(Plan, table, path, "profile").profile
-    if found is None:
+    plan = _noun(Plan, table, path, "profile")
+    if plan.profile is None:
         refuse(f"{shown(path)} is a plan without a profile; {_A_PROFILE}", "profile")
-    return found
+    return plan.profile, plan.parallelism or Parallelism()
 
 
-def read_plan(path: str | PathLike[str]) -> Plan:
-    """Read a plan, for ``haversack.torch.apply``."""
-    table = _read(path, "plan", _A_PLAN)
+def read_plan(path: str | PathLike[str], *, field: str = "plan") -> Plan:
+    """Read a plan, for ``haversack.torch.apply``; errors name ``field``."""
+    table = _read(path, field, _A_PLAN)
     if not table.keys() & _PLAN_KEYS:
-        refuse(f"{shown(path)} is no plan; {_A_PLAN}", "plan")
-    return _noun(Plan, table, path, "plan")
+        refuse(f"{shown(path)} is no plan; {_A_PLAN}", field)
+    return _noun(Plan, table, path, field)
 
 
 def _write(noun: Profile | Plan, path: str | PathLike[str]) -> None:

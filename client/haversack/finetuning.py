@@ -20,6 +20,10 @@ MODULES = {
     "lm_head": "head",
 }
 PARTS = ("embedding", "norms", "head")
+_STORED_BY_QUANTIZER = (
+    "torchtune's quantizers store frozen weights as nf4-double; give frozen_weights NF4_DOUBLE "
+    "(--quantize nf4-double), or leave quantized_by out"
+)
 
 
 class StoredWeights(enum.IntEnum):
@@ -68,8 +72,7 @@ class Finetuning:
             sentence = "nothing would train: give a rank for adapters, or trained_parts"
             found.append(Violation(f"{path}.rank", sentence))
         if self.quantized_by and self.frozen_weights is not StoredWeights.NF4_DOUBLE:
-            sentence = "torchao stores frozen_weights as NF4_DOUBLE; give that, or no quantizer"
-            found.append(Violation(f"{path}.quantized_by", sentence))
+            found.append(Violation(f"{path}.quantized_by", _STORED_BY_QUANTIZER))
         check(found)
 
 

@@ -19,7 +19,22 @@ def fsdp2_ranks(parallelism: Parallelism) -> int:
     if others != Parallelism() or (ranks > 1 and not divides):
         raise NotSupportedError(
             "parallelism: a profile is planned for one rank, or for FSDP2 over all ranks; give "
-            "sharding FSDP2 with world_size or dp_shard, and reshard_after_forward or "
-            "prefetch_units if need be"
+            "sharding FSDP2 with world_size or dp_shard (--gpus N --fsdp), and "
+            "reshard_after_forward or prefetch_units if need be"
         )
     return ranks
+
+
+def is_same_step(one: Parallelism, other: Parallelism) -> bool:
+    """Whether a profiled step is spread alike by both; raises what ``fsdp2_ranks`` raises."""
+    return spread_in_words(one) == spread_in_words(other)
+
+
+def spread_in_words(parallelism: Parallelism) -> str:
+    """Say how a profiled step is spread, such as "8 ranks under FSDP2"."""
+    ranks = fsdp2_ranks(parallelism)
+    if ranks == 1:
+        return "one rank"
+    kept = ", not resharded after the forward" if parallelism.reshard_after_forward is False else ""
+    depth = parallelism.prefetch_units
+    return f"{ranks} ranks under FSDP2{kept}" + (f", prefetching {depth} units" if depth else "")

@@ -235,3 +235,4 @@ class Plan:
     moments: tuple[MomentPeak, ...] = ()
     profile: Profile | None = None
     model_fingerprint: str = ""
+    parallelism: Parallelism | None = None

@@ -71,15 +71,6 @@ class ProfileBlock:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SkipTensor:
-    """A tensor that one block writes and a later one reads, past its neighbour."""
-
-    producer: int
-    consumer: int
-    size_bytes: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Profile:
     """Blocks in the order of the forward, and the tables they share."""
 
@@ -92,7 +83,6 @@ class Profile:
     tables: tuple[OptionTable, ...] = ()
     held_by_caller_bytes: int = 0
     workspace_bytes: int = 0
-    skips: tuple[SkipTensor, ...] = ()
     optimizer_state_bytes: int | None = None
     optimizer_step_bytes: int = 0
     standing_bytes: int = 0

@@ -14,7 +14,7 @@ from haversack.documents import json_of
 from haversack.errors import InvalidRequestError, Violation
 from haversack.estimate import EstimateRequest, WhatIf
 from haversack.keywords import RunOptions, VerifyOptions
-from haversack.measured_plans import profile_of
+from haversack.measured_plans import subject_of
 from haversack.plan import Candidates, Plan, PlanConstraints, PlanRequest, RecomputeCandidates
 from haversack.profile import Profile
 from haversack.questions import EstimateQuestion, OutOfMemory
@@ -101,9 +101,9 @@ def plan_request(
     """Build the request for a plan, of a model or of independent candidates given as columns.
 
     ``profile`` is one that ``haversack.torch.profile`` made, a plan that has one, or a file of
-    either; with ``measurements`` it is the plan whose real step was measured. ``workload`` is the
-    name of a built-in one, or "package.module:factory", whose keyword arguments are ``args``;
-    ``blocks`` names its modules that are the blocks, or lists of them.
+    either, whose ranks count where none are given; with ``measurements`` it is the plan whose
+    real step was measured. ``workload`` is the name of a built-in one, or "package.module:factory",
+    whose keyword arguments are ``args``; ``blocks`` names its modules that are the blocks.
     ``must_save`` and ``must_recompute`` name blocks; ``equal_treatment`` treats equal blocks and
     all ranks alike, ``without_segments`` leaves checkpoints around several blocks out; ``rank``
     plans for its class alone.
@@ -115,14 +115,17 @@ def plan_request(
         equal_treatment=spelling.flag(equal_treatment, "constraints.equal_treatment"),
         without_segments=spelling.flag(without_segments, "constraints.without_segments"),
     )
+    fields = run_fields(run)
+    measured = _measurements(measurements)
+    subject, fields["parallelism"] = subject_of(profile, measured, fields["parallelism"])
     return PlanRequest(
-        **run_fields(run),
+        **fields,
         candidates=_candidates(candidates),
         recompute_candidates=_recompute_candidates(recompute_candidates),
         fit_expected=spelling.flag(fit_expected, "fit_expected"),
         frontier_points=checks.plain(frontier_points),
         state_limit=checks.plain(state_limit),
-        profile=profile_of(profile, _measurements(measurements)),
+        profile=subject,
         workload=_workload(workload, args),
         blocks=spelling.sequence(blocks, "blocks"),
         constraints=None if constraints == PlanConstraints() else constraints,
@@ -150,7 +153,7 @@ def verify_request(*, workload: str, **options: Unpack[VerifyOptions]) -> Verify
         waivers=tuple(_facet(f"waivers[{place}]", facet) for place, facet in enumerate(waived)),
         schedule=schedule,
         regions=spelling.sequence(given.pop("regions", ()), "regions"),
-        plan=verify_plan(given.pop("plan", None)),
+        plan=verify_plan(given.pop("plan", None), on_ranks=world is not None),
         weights=weights_path(given.pop("weights", "")),
         world=saving or world,
         resume=resume,
@@ -221,6 +224,7 @@ def _measurement(path: str, given: Measurement | Mapping[str, Any]) -> Measureme
     )
     table |= {name: spelling.size(table[name], f"{path}.{name}") for name in sizes if name in table}
     table |= {name: checks.plain(table[name]) for name in ("rank",) if name in table}
+    spelling.text(table.get("phase", ""), f"{path}.phase")
     try:
         return Measurement(**table)
     except InvalidRequestError as wrong:

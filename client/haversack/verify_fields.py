@@ -5,6 +5,7 @@ from typing import Any
 
 from haversack import checks, spelling
 from haversack.answer_files import read_plan
+from haversack.fsdp2 import spread_in_words
 from haversack.parallelism import Sharding
 from haversack.plan import Plan
 from haversack.reading import refuse
@@ -35,12 +36,24 @@ def sharding_of(shard: Sharding | str) -> Sharding:
     return found
 
 
-def verify_plan(plan: Plan | VerifyPlan | str | PathLike[str] | None) -> VerifyPlan | None:
-    """Take what a plan says of blocks and what it predicts, from the plan or a file of one."""
+def verify_plan(
+    plan: Plan | VerifyPlan | str | PathLike[str] | None, *, on_ranks: bool = False
+) -> VerifyPlan | None:
+    """Take what a plan says of blocks and what it predicts, from the plan or a file of one.
+
+    What a plan of several ranks predicts is held against no step of one process: it is refused,
+    unless the job is ``on_ranks``, where no step is measured.
+    """
     if plan is None or isinstance(plan, VerifyPlan):
         return plan
     if not isinstance(plan, Plan):
         plan = read_plan(plan)
+    if plan.parallelism is not None and not on_ranks:
+        refuse(
+            f"the plan is for {spread_in_words(plan.parallelism)}, and the job is one process; "
+            "verify it on ranks, with --shard fsdp2 --world-size 2 or 4",
+            "plan",
+        )
     return VerifyPlan(
         actions=plan.actions,
         predicted_peak_bytes=plan.predicted_peak_bytes,

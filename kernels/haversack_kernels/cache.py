@@ -155,7 +155,7 @@ def report() -> Report:
 def _say_once() -> None:
     kept = place().directory
     after = "at every start, for no folder can keep them" if kept is None else "once"
-    log.info("compiles its kernels, %s; that takes up to a minute", after)
+    log.info("compiles the kernels that this needs, %s; that takes up to a minute", after)
 
 
 @functools.cache

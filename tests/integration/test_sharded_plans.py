@@ -80,7 +80,12 @@ def test_a_sharded_plan_needs_what_it_predicts(ranks: int, reshard: bool) -> Non
     workload, _ = profiled()
     parallelism = fsdp2(ranks, reshard_after_forward=reshard)
     answer = planned(parallelism, 300)
-    certificate = certify(workload, answer, parallelism=parallelism)
+    assert answer.parallelism == parallelism
+    hook = sys.excepthook
+    certificate = certify(workload, answer)
+    assert sys.excepthook is hook
+    with pytest.raises(InvalidRequestError, match=f"the plan is for {ranks} ranks under FSDP2"):
+        certify(workload, answer, parallelism=fsdp2(1))
     assert answer.predicted_peak_bytes is not None
     assert answer.extra_ns > 0
     assert certificate.holds

@@ -7,6 +7,9 @@ import pytest
 
 from haversack import _calls
 from haversack.errors import InvalidRequestError
+from haversack.plan import Plan, PlanRequest
+from haversack.profile import Profile
+from haversack.run import Budget
 
 HUGE = 10**5000  # more digits than Python writes
 COLUMNS: dict[str, Any] = {
@@ -78,3 +81,10 @@ def test_what_is_no_address_of_a_server_is_refused(address: str) -> None:
 @pytest.mark.parametrize("address", [None, "localhost:1", "unix:/tmp/x", "dns:///a:1", "[::1]:1"])
 def test_addresses_that_grpc_takes_pass(address: str | None) -> None:
     _calls.check_target(address, ())
+
+
+def test_a_plan_has_the_profile_that_was_sent() -> None:
+    sent, other = Profile(device="cpu"), Profile(device="cuda")
+    asked = PlanRequest(profile=sent, budget=Budget(bytes=1))
+    assert _calls.with_profile(Plan(), asked).profile == sent
+    assert _calls.with_profile(Plan(profile=other), asked).profile == other

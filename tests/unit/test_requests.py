@@ -10,7 +10,7 @@ import pytest
 from haversack.answer_files import write_plan
 from haversack.errors import InvalidRequestError
 from haversack.estimate import EstimateRequest, WhatIf
-from haversack.parallelism import Sharding
+from haversack.parallelism import Parallelism, Sharding
 from haversack.plan import Candidates, Plan
 from haversack.requests import estimate_request, plan_request, verify_request
 from haversack.run import (
@@ -229,6 +229,17 @@ def test_a_plan_is_verified_by_its_actions(tmp_path: Path) -> None:
     assert verify_request(workload="mlp", plan=expected).plan == expected
     write_plan(plan, tmp_path / "plan.json")
     assert verify_request(workload="mlp", plan=tmp_path / "plan.json").plan == expected
+
+
+def test_a_plan_of_several_ranks_is_verified_on_ranks() -> None:
+    ranks = Parallelism(world_size=8, sharding=Sharding.FSDP2)
+    plan = Plan(actions=(BlockAction(block="h.0", option="recompute"),), parallelism=ranks)
+    with pytest.raises(InvalidRequestError, match="for 8 ranks under FSDP2") as refused:
+        verify_request(workload="mlp", plan=plan)
+    assert refused.value.field == "plan"
+    asked = verify_request(workload="mlp", plan=plan, shard="fsdp2", world_size=2)
+    assert asked.plan is not None
+    assert asked.plan.actions == plan.actions
 
 
 def test_ranks_of_a_job_are_named_by_how_they_share_the_model() -> None:

@@ -36,10 +36,9 @@ def connected(server: str | None, allow: Sequence[str] = ()) -> Iterator["Client
 def telling_of_compilation(server: str | None, as_json: bool) -> Iterator[None]:
     """Write a line to standard error once kernels are compiled in this process.
 
-    Only where somebody sees it and wonders: on a terminal, before a page, without a server.
+    Only before a page, without a server: a program that reads JSON does not wonder.
     """
-    is_watched = sys.stderr is not None and sys.stderr.isatty()
-    if server is not None or as_json or not is_watched:
+    if server is not None or as_json:
         yield
         return
     kernels = logging.getLogger("haversack_kernels.cache")
@@ -57,7 +56,7 @@ class _Teller(logging.Handler):
     """Writes what a log says to standard error, as the command's own words."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        note(f"haversack: {record.getMessage()} (`haversack warmup` does it ahead)")
+        note(f"haversack: {record.getMessage()} (`haversack warmup` compiles all of them ahead)")
 
 
 def deadline(timeout: float | None) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from haversack.cli import exits, options
-from haversack.cli.calls import connected, deadline, print_answer
+from haversack.cli.calls import connected, deadline, note, print_answer
 from haversack.cli.command import AnswerCommand
 
 TRACE_TIMEOUT_S = 180.0  # a trace loads torch, and takes seconds
@@ -55,6 +55,8 @@ def estimate(
     if trace:
         timeout = timeout or TRACE_TIMEOUT_S
     request = estimate_request(**run, questions=questions)
+    if trace and not as_json:
+        note("haversack: traces two steps on the CPU, which takes seconds, up to a minute or so")
     with connected(server) as client:
         answer = client.estimate(request, **deadline(timeout))
 

@@ -22,7 +22,7 @@ class Exit(enum.IntEnum):
 
 MEANINGS = {
     Exit.OK: "fits, optimal, feasible, equivalent; or no verdict was asked",
-    Exit.FAILED: "failed: a missing extra, no server, a job that failed",
+    Exit.FAILED: "failed: a missing extra, no server, not supported, a job that failed",
     Exit.INVALID: "invalid input: an option, a file, a request",
     Exit.TIGHT: "tight: the limit lies inside the margin of the peak",
     Exit.NO: "does not fit, infeasible, different",

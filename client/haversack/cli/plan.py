@@ -27,8 +27,8 @@ _CANDIDATES = [
         "Model",
         "--profile",
         field="profile",
-        about="A profile instead of a model, as haversack profile -o writes it, or a plan that has "
-        "one, as haversack plan --workload -o does. Needs --budget.",
+        about="A profile instead of a model, as haversack profile -o writes it, or a plan of code, "
+        "as haversack plan -o does; its ranks count if none are named. Needs --budget.",
         metavar="FILE",
     ),
     options.option(

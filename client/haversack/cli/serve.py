@@ -31,8 +31,9 @@ _OPTIONS = [
         "Service",
         "--allow",
         field="allow",
-        about="Dotted prefix of modules that Verify jobs may run, such as mypkg. (with its dot); "
-        "may be repeated. Default: HAVERSACK_ALLOW, else built-in workloads only.",
+        about="Dotted prefix of modules that Verify jobs may run, such as mypkg. (with its dot), "
+        "found on the server's import path (PYTHONPATH); may be repeated. Default: "
+        "HAVERSACK_ALLOW, else built-in workloads only.",
         metavar="PREFIX",
         multiple=True,
     ),

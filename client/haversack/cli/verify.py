@@ -88,7 +88,7 @@ _RESUME = [
     options.option(
         "Resume",
         "--resume",
-        field="resume",
+        field="resume world.size",
         about="Stop training, save it to disk, go on from the files, and compare with the run that "
         "was not stopped: 2:4 saves on 2 ranks and goes on with 4 (each 1, 2 or 4), by fsdp2 "
         "unless --shard says ddp. This is about training checkpoints on disk, and no activation "
@@ -121,8 +121,8 @@ _RESUME = [
         "Resume",
         "--leave-out-each",
         field="leave_out_each",
-        about="Also leave out one kind of state after the other, each in a run of its own, and say "
-        "what it changes.",
+        about="Also leave out one kind of state after the other of those that the files hold, each "
+        "in a run of its own, and say what it changes.",
         is_flag=True,
     ),
 ]

@@ -72,7 +72,7 @@ def named_blocks(model: nn.Module, names: Sequence[str], field: str) -> dict[str
         [
             Violation(
                 f"{field}[{place}]",
-                f"the model has no module {name!r}; its first modules are {known}",
+                f"the model has no module {name[:200]!r}; its first modules are {known}",
             )
             for place, name in enumerate(names)
             if not name or name not in modules

@@ -1,6 +1,7 @@
 """A plan, certified: its step run as one whole under fake tensors, beside the prediction."""
 
 from haversack.errors import InvalidRequestError
+from haversack.fsdp2 import is_same_step, spread_in_words
 from haversack.observed import certificate_of
 from haversack.parallelism import Parallelism
 from haversack.plan import Certificate, Plan
@@ -18,8 +19,9 @@ def certify(
     """Run a planned step, loss and optimizer included, and compare its peaks with the plan's.
 
     Nothing is computed and no memory taken. ``microbatches`` are those of one optimizer step, as
-    the plan was made for (``training.accumulation``), and so is ``parallelism``: the step is then
-    that of rank 0 under ``fully_shard``, on a process group that moves nothing. What is above its
+    the plan was made for (``training.accumulation``). ``parallelism`` is the plan's own if none is
+    given: on several ranks the step is that of rank 0 under ``fully_shard``, on a process group
+    that moves nothing; another one than that of a profile's plan is refused. What is above its
     prediction, or more than 2 percent below, is among the ``findings``; ``holds`` says whether the
     peak is within the budget. Raises ``InvalidRequestError`` for a workload without optimizer, what
     ``apply`` raises for a plan of another model, and what ``profile`` raises.
@@ -30,5 +32,21 @@ def certify(
             "torch.optim.AdamW(model.parameters())",
             field="workload.optimizer",
         )
-    seen = whole_step(workload, plan, microbatches=microbatches, parallelism=parallelism)
+    ranks = _ranks(plan, parallelism)
+    seen = whole_step(workload, plan, microbatches=microbatches, parallelism=ranks)
     return certificate_of(plan, seen)
+
+
+def _ranks(plan: Plan, asked: Parallelism | None) -> Parallelism | None:
+    own = plan.parallelism or Parallelism()
+    if asked is None:
+        return plan.parallelism
+    # A described model's plan has no fingerprint, and says nothing of its ranks.
+    is_of_a_profile = plan.parallelism is not None or plan.model_fingerprint
+    if is_of_a_profile and not is_same_step(own, asked):
+        raise InvalidRequestError(
+            f"the plan is for {spread_in_words(own)}, and {spread_in_words(asked)} is asked for; "
+            "leave it out, or plan for that",
+            field="parallelism",
+        )
+    return asked

@@ -27,12 +27,12 @@ def loss_of(
 ) -> TakenLoss:
     """Turn an output into a scalar tensor, as ``Workload`` says; ``leaves`` takes it apart."""
     if workload.loss is not None:
-        return TakenLoss(_scalar(workload.loss(output)), "The workload's own loss was taken")
+        return TakenLoss(scalar_of(workload.loss(output)), "The workload's own loss was taken")
     own = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
     if isinstance(own, torch.Tensor):
-        return TakenLoss(_scalar(own), "The loss of the output was taken")
+        return TakenLoss(scalar_of(own), "The loss of the output was taken")
     if isinstance(output, torch.Tensor) and _is_floating(output) and output.numel() == 1:
-        return TakenLoss(_scalar(output), "The output is a scalar and was taken as the loss")
+        return TakenLoss(scalar_of(output), "The output is a scalar and was taken as the loss")
     floating = [each for each in leaves(output) if _is_floating(each)]
     if not floating:
         raise InvalidRequestError(
@@ -52,7 +52,8 @@ def _is_floating(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
-def _scalar(loss: Any) -> torch.Tensor:
+def scalar_of(loss: Any) -> torch.Tensor:
+    """Give a loss without dimensions. Raises InvalidRequestError for what is no scalar tensor."""
     if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
         message = f"the loss is {_word(loss)}, not a scalar tensor"
         raise InvalidRequestError(message, field="loss")

@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 
 Occurrence: TypeAlias = tuple[str, int]
 
-_PART = re.compile(r"([\w.]+):(\d+(?:,\d+)*)")
+# No block has a billion operations, and Python reads no number of thousands of digits.
+_PART = re.compile(r"([\w.]+):([0-9]{1,9}(?:,[0-9]{1,9})*)")
 
 
 def next_of(counts: Counter[str], operation: Any) -> Occurrence:

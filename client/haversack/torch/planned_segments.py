@@ -9,6 +9,9 @@ from haversack.plan import Plan
 from haversack.run import BlockAction
 from haversack.torch.segment_runs import Nest
 
+MOST_DEEP = 130
+"""Segments within each other: each has a block of its own, and plans segment so many blocks."""
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedSegment:
@@ -21,11 +24,14 @@ class PlannedSegment:
 def segments_of(plan: Plan) -> list[PlannedSegment]:
     """Group the blocks of each segment; raise ``InvalidRequestError`` for what is none."""
     found: dict[int, PlannedSegment] = {}
-    violations = [
-        Violation(f"plan.actions[{place}].{field}", sentence)
-        for place, action in enumerate(plan.actions)
-        for field, sentence in _wrong(action)
-    ]
+    check(
+        [
+            Violation(f"plan.actions[{place}].{field}", sentence)
+            for place, action in enumerate(plan.actions)
+            for field, sentence in _wrong(action)
+        ]
+    )
+    violations: list[Violation] = []
     for number, group in groupby(plan.actions, key=lambda action: action.segment):
         actions = list(group)
         if number in found:
@@ -52,6 +58,15 @@ def _wrong(action: BlockAction) -> Iterator[tuple[str, str]]:
             "inner_segments",
             f"{action.block} is in no segment that another could be in; give its segment",
         )
+    if len(action.inner_segments) > MOST_DEEP:
+        yield (
+            "inner_segments",
+            f"{action.block} is {len(action.inner_segments)} segments deep; at most {MOST_DEEP} "
+            "would do",
+        )
+    if action.segment < 0 or min(action.inner_segments, default=1) < 1:
+        field = "segment" if action.segment < 0 else "inner_segments"
+        yield field, f"{action.block} has a number below those of segments, which begin at 1"
 
 
 def _nest(placed: Sequence[tuple[int, Sequence[int]]]) -> Nest:

@@ -6,6 +6,7 @@ count from 0 within one call of one block; views are never saved. What is neithe
 out is recomputed.
 """
 
+import functools
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -56,6 +57,7 @@ class Policy:
         return context_fn
 
 
+@functools.lru_cache(maxsize=1024)  # a profile asks for few options, of each block and run anew
 def parsed(option: str) -> Policy | None:
     """Read a policy from the name of an option; None if it is none."""
     prefix, *parts = option.split(" ")

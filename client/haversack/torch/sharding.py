@@ -4,6 +4,7 @@ The process group is PyTorch's fake one: collectives move nothing, and every buf
 Units are the blocks, and the root around them. The model is put back afterwards. Reads no memory.
 """
 
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -55,7 +56,7 @@ def sharded(
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     before = [_Snapshot(module) for module in model.modules()]
-    world = fsdp2_ranks(parallelism)
+    world, hook = fsdp2_ranks(parallelism), sys.excepthook
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=world)
     try:
         mesh = init_device_mesh("cpu", (world,))
@@ -66,6 +67,8 @@ def sharded(
         for each in before:
             each.put_back()
         dist.destroy_process_group()
+        # The group's writes a rank before every line of a traceback, and outlives it.
+        sys.excepthook = hook
 
 
 def _shard(

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from haversack.torch.loss import loss_of
+from haversack.torch.loss import loss_of, scalar_of
 from haversack.torch.training_workload import TrainingWorkload
 from haversack.torch.workload import Workload
 
@@ -46,7 +46,7 @@ class TrainingRun:
         """Take one step; give this rank's batch and its loss, without a graph."""
         batch = self.data(self.rank, self.size)
         take = self.training.step or usual_step
-        return batch, take(self, batch).detach()
+        return batch, scalar_of(take(self, batch)).detach()
 
     def state_dict(self) -> State:
         """Give everything that a run needs to go on; every rank must ask for it.

@@ -56,8 +56,7 @@ class TrainingWorkload:
         if not callable(self.data):
             found.append(Violation("data", f"{_kind(self.data)} cannot be called with rank, size"))
         found += _without_state("data", self.data)
-        for name, extra in self.extras.items():
-            found += _without_state(f"extras[{name}]", extra)
+        found += _of_extras(self.extras)
         if (self.save is None) is not (self.restore is None):
             found.append(Violation("restore", "give save and restore, or neither"))
         check(found)
@@ -68,6 +67,14 @@ def _without_state(field: str, value: object) -> list[Violation]:
     if not lacking:
         return []
     return [Violation(field, f"{_kind(value)} has no {' and no '.join(lacking)}")]
+
+
+def _of_extras(extras: object) -> list[Violation]:
+    if not isinstance(extras, Mapping) or not all(isinstance(name, str) for name in extras):
+        sentence = "extras are by name; give a mapping of texts to what has a state"
+        return [Violation("extras", sentence)]
+    each = (_without_state(f"extras[{name}]", extra) for name, extra in extras.items())
+    return [violation for found in each for violation in found]
 
 
 def _kind(value: object) -> str:

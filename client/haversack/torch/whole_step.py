@@ -33,6 +33,9 @@ from haversack.torch.storages import Event, Storages
 from haversack.torch.watching import Watch
 from haversack.torch.workload import Workload
 
+# The second finds gradients and an output before it; what comes after the third is as it is.
+_MOST_MICROBATCHES = 3
+
 
 def whole_step(
     workload: Workload,
@@ -130,7 +133,7 @@ class _Step:
         """Run one step; what an earlier one noted is forgotten, what it left behind is not."""
         self._marks.clear()
         with self._storages:
-            for _ in range(microbatches):
+            for _ in range(min(microbatches, _MOST_MICROBATCHES)):
                 self._microbatch()
             self._mark(OPTIMIZER)
             optimizer = self._workload.optimizer

@@ -882,6 +882,7 @@ class PlanResponse(_message.Message):
     RANKS_FIELD_NUMBER: _builtins.int
     EQUAL_TREATMENT_NS_FIELD_NUMBER: _builtins.int
     MODEL_FINGERPRINT_FIELD_NUMBER: _builtins.int
+    PARALLELISM_FIELD_NUMBER: _builtins.int
     status: Global___PlanStatus.ValueType
     """How good the plan is."""
     total_gain: _builtins.int
@@ -978,7 +979,7 @@ class PlanResponse(_message.Message):
 
     @_builtins.property
     def profile(self) -> _profile_pb2.Profile:
-        """The profile that was made of a workload, with the figures that the plan stands on; absent for other subjects."""
+        """The profile that was made of a workload, with the figures that the plan stands on; absent for other subjects. A client puts the profile that it sent here."""
 
     @_builtins.property
     def baselines(self) -> _containers.RepeatedCompositeFieldContainer[Global___Baseline]:
@@ -991,6 +992,10 @@ class PlanResponse(_message.Message):
     @_builtins.property
     def ranks(self) -> _containers.RepeatedCompositeFieldContainer[Global___RankPlan]:
         """Plans by class of equal ranks, in the order of the ranks; empty where all ranks are equal."""
+
+    @_builtins.property
+    def parallelism(self) -> _common_pb2.Parallelism:
+        """How a profiled step is spread over ranks, as the plan was made for; absent on one rank, and for a described model."""
 
     def __init__(
         self,
@@ -1031,10 +1036,11 @@ class PlanResponse(_message.Message):
         ranks: _abc.Iterable[Global___RankPlan] | None = ...,
         equal_treatment_ns: _builtins.int | None = ...,
         model_fingerprint: _builtins.str = ...,
+        parallelism: _common_pb2.Parallelism | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_equal_treatment_ns", b"_equal_treatment_ns", "_extra_share", b"_extra_share", "_predicted_peak_bytes", b"_predicted_peak_bytes", "budget", b"budget", "certificate", b"certificate", "equal_treatment_ns", b"equal_treatment_ns", "extra_share", b"extra_share", "floor_at", b"floor_at", "peak_at", b"peak_at", "predicted_peak_bytes", b"predicted_peak_bytes", "profile", b"profile", "reading", b"reading", "solved_by", b"solved_by"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_equal_treatment_ns", b"_equal_treatment_ns", "_extra_share", b"_extra_share", "_predicted_peak_bytes", b"_predicted_peak_bytes", "budget", b"budget", "certificate", b"certificate", "equal_treatment_ns", b"equal_treatment_ns", "extra_share", b"extra_share", "floor_at", b"floor_at", "parallelism", b"parallelism", "peak_at", b"peak_at", "predicted_peak_bytes", b"predicted_peak_bytes", "profile", b"profile", "reading", b"reading", "solved_by", b"solved_by"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_equal_treatment_ns", b"_equal_treatment_ns", "_extra_share", b"_extra_share", "_predicted_peak_bytes", b"_predicted_peak_bytes", "actions", b"actions", "assumptions", b"assumptions", "baselines", b"baselines", "basis", b"basis", "budget", b"budget", "certificate", b"certificate", "equal_treatment_ns", b"equal_treatment_ns", "extra_ns", b"extra_ns", "extra_share", b"extra_share", "floor_at", b"floor_at", "floor_bytes", b"floor_bytes", "frontier", b"frontier", "gap", b"gap", "ignored_inputs", b"ignored_inputs", "lower_bound", b"lower_bound", "model_fingerprint", b"model_fingerprint", "model_version", b"model_version", "moments", b"moments", "not_modelled", b"not_modelled", "peak_at", b"peak_at", "predicted_peak_bytes", b"predicted_peak_bytes", "profile", b"profile", "ranks", b"ranks", "reading", b"reading", "reason", b"reason", "relief", b"relief", "request_digest", b"request_digest", "rung", b"rung", "saved", b"saved", "settings", b"settings", "solved_by", b"solved_by", "solver", b"solver", "status", b"status", "total_gain", b"total_gain", "total_size_bytes", b"total_size_bytes", "what_ifs", b"what_ifs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_equal_treatment_ns", b"_equal_treatment_ns", "_extra_share", b"_extra_share", "_predicted_peak_bytes", b"_predicted_peak_bytes", "actions", b"actions", "assumptions", b"assumptions", "baselines", b"baselines", "basis", b"basis", "budget", b"budget", "certificate", b"certificate", "equal_treatment_ns", b"equal_treatment_ns", "extra_ns", b"extra_ns", "extra_share", b"extra_share", "floor_at", b"floor_at", "floor_bytes", b"floor_bytes", "frontier", b"frontier", "gap", b"gap", "ignored_inputs", b"ignored_inputs", "lower_bound", b"lower_bound", "model_fingerprint", b"model_fingerprint", "model_version", b"model_version", "moments", b"moments", "not_modelled", b"not_modelled", "parallelism", b"parallelism", "peak_at", b"peak_at", "predicted_peak_bytes", b"predicted_peak_bytes", "profile", b"profile", "ranks", b"ranks", "reading", b"reading", "reason", b"reason", "relief", b"relief", "request_digest", b"request_digest", "rung", b"rung", "saved", b"saved", "settings", b"settings", "solved_by", b"solved_by", "solver", b"solver", "status", b"status", "total_gain", b"total_gain", "total_size_bytes", b"total_size_bytes", "what_ifs", b"what_ifs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__equal_treatment_ns: _TypeAlias = _typing.Literal["equal_treatment_ns"]  # noqa: Y015
     _WhichOneofArgType__equal_treatment_ns: _TypeAlias = _typing.Literal["_equal_treatment_ns", b"_equal_treatment_ns"]  # noqa: Y015

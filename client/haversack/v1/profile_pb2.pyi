@@ -37,7 +37,6 @@ class Profile(_message.Message):
     TABLES_FIELD_NUMBER: _builtins.int
     HELD_BY_CALLER_BYTES_FIELD_NUMBER: _builtins.int
     WORKSPACE_BYTES_FIELD_NUMBER: _builtins.int
-    SKIPS_FIELD_NUMBER: _builtins.int
     NOT_PROFILED_FIELD_NUMBER: _builtins.int
     OPTIMIZER_STATE_BYTES_FIELD_NUMBER: _builtins.int
     OPTIMIZER_STEP_BYTES_FIELD_NUMBER: _builtins.int
@@ -83,10 +82,6 @@ class Profile(_message.Message):
         """The option tables that the blocks name."""
 
     @_builtins.property
-    def skips(self) -> _containers.RepeatedCompositeFieldContainer[Global___SkipTensor]:
-        """Tensors that skip over blocks, to be read only: tables have them in the figures of those that make them, and no plan looks here. haversack.torch.profile leaves it empty."""
-
-    @_builtins.property
     def not_profiled(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """What was not looked at, in words."""
 
@@ -102,7 +97,6 @@ class Profile(_message.Message):
         tables: _abc.Iterable[Global___OptionTable] | None = ...,
         held_by_caller_bytes: _builtins.int = ...,
         workspace_bytes: _builtins.int = ...,
-        skips: _abc.Iterable[Global___SkipTensor] | None = ...,
         not_profiled: _abc.Iterable[_builtins.str] | None = ...,
         optimizer_state_bytes: _builtins.int | None = ...,
         optimizer_step_bytes: _builtins.int = ...,
@@ -114,7 +108,7 @@ class Profile(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_model_backward_peak_bytes", b"_model_backward_peak_bytes", "_model_forward_peak_bytes", b"_model_forward_peak_bytes", "_optimizer_state_bytes", b"_optimizer_state_bytes", "model_backward_peak_bytes", b"model_backward_peak_bytes", "model_forward_peak_bytes", b"model_forward_peak_bytes", "optimizer_state_bytes", b"optimizer_state_bytes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_model_backward_peak_bytes", b"_model_backward_peak_bytes", "_model_forward_peak_bytes", b"_model_forward_peak_bytes", "_optimizer_state_bytes", b"_optimizer_state_bytes", "basis", b"basis", "blocks", b"blocks", "device", b"device", "fingerprint", b"fingerprint", "format_version", b"format_version", "held_by_caller_bytes", b"held_by_caller_bytes", "model_backward_peak_bytes", b"model_backward_peak_bytes", "model_fingerprint", b"model_fingerprint", "model_forward_peak_bytes", b"model_forward_peak_bytes", "not_profiled", b"not_profiled", "optimizer_state_bytes", b"optimizer_state_bytes", "optimizer_step_bytes", b"optimizer_step_bytes", "region_bytes", b"region_bytes", "skips", b"skips", "standing_bytes", b"standing_bytes", "tables", b"tables", "torch_version", b"torch_version", "workspace_bytes", b"workspace_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_model_backward_peak_bytes", b"_model_backward_peak_bytes", "_model_forward_peak_bytes", b"_model_forward_peak_bytes", "_optimizer_state_bytes", b"_optimizer_state_bytes", "basis", b"basis", "blocks", b"blocks", "device", b"device", "fingerprint", b"fingerprint", "format_version", b"format_version", "held_by_caller_bytes", b"held_by_caller_bytes", "model_backward_peak_bytes", b"model_backward_peak_bytes", "model_fingerprint", b"model_fingerprint", "model_forward_peak_bytes", b"model_forward_peak_bytes", "not_profiled", b"not_profiled", "optimizer_state_bytes", b"optimizer_state_bytes", "optimizer_step_bytes", b"optimizer_step_bytes", "region_bytes", b"region_bytes", "standing_bytes", b"standing_bytes", "tables", b"tables", "torch_version", b"torch_version", "workspace_bytes", b"workspace_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__model_backward_peak_bytes: _TypeAlias = _typing.Literal["model_backward_peak_bytes"]  # noqa: Y015
     _WhichOneofArgType__model_backward_peak_bytes: _TypeAlias = _typing.Literal["_model_backward_peak_bytes", b"_model_backward_peak_bytes"]  # noqa: Y015
@@ -313,33 +307,3 @@ class OptionTable(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___OptionTable: _TypeAlias = OptionTable  # noqa: Y015
-
-@_typing.final
-class SkipTensor(_message.Message):
-    """A tensor that one block writes and a later one reads, past its neighbour."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    PRODUCER_FIELD_NUMBER: _builtins.int
-    CONSUMER_FIELD_NUMBER: _builtins.int
-    SIZE_BYTES_FIELD_NUMBER: _builtins.int
-    producer: _builtins.int
-    """Index of the block that writes it."""
-    consumer: _builtins.int
-    """Index of the last block that reads it."""
-    size_bytes: _builtins.int
-    """Its size."""
-    def __init__(
-        self,
-        *,
-        producer: _builtins.int = ...,
-        consumer: _builtins.int = ...,
-        size_bytes: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["consumer", b"consumer", "producer", b"producer", "size_bytes", b"size_bytes"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___SkipTensor: _TypeAlias = SkipTensor  # noqa: Y015

@@ -1596,11 +1596,13 @@ class VerifyResumed(_message.Message):
     """Bytes of the files."""
     @_builtins.property
     def kept(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What the files hold, by the first part of its name, such as "model" or "optimizer"."""
+        """What the files hold, by the first part of its name, such as "model" or "optimizer"; the first 20."""
 
     @_builtins.property
     def missing(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What the training asked for when it read and the files do not hold, the first 20 names."""
+        """What the training asked for when it read and the files do not hold, the first 20 names; with the
+        ranks that asked in vain where others did not ("rng of ranks 2, 3").
+        """
 
     @_builtins.property
     def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___ResumedStep]:

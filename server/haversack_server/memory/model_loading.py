@@ -89,7 +89,9 @@ def loading_of(units: Sequence[Unit], quantizer: Quantizer, trained_bytes: int) 
         quantizer=quantizer,
         peak_bytes=memory[0],
         reserved_bytes=memory[1],
-        largest=max(each.elements for layer in layers for each in layer if each.quantized),
+        largest=max(
+            (each.elements for layer in layers for each in layer if each.quantized), default=0
+        ),
     )
 
 

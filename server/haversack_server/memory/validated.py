@@ -41,11 +41,20 @@ def not_validated(profile: str, in_use: Covered) -> tuple[str, ...]:
     if measured is None:
         return (f"kernel profile {profile}: there are no measured runs under it",)
     return tuple(
-        f"{name} {value} under {profile} (measured: {', '.join(measured[name]) or AT_LEAST[name]})"
+        f"{name} {_told(value)} under {profile} "
+        f"(measured: {', '.join(map(_told, measured[name])) or AT_LEAST[name]})"
         for name, values in in_use.items()
         for value in values
         if value not in measured[name]
     )
+
+
+def _told(value: str) -> str:
+    """Say in words what the list says in a few letters: which weights train beside which."""
+    part, _, stored = value.partition(" beside ")
+    if part != "part":
+        return value
+    return f"only some (the others frozen{f', stored as {stored}' if stored else ''})"
 
 
 def settings_in_use(

@@ -48,4 +48,5 @@ def _next_gib(frontier: Sequence[FrontierPoint], budget_bytes: int, extra_ns: in
     if not above:
         return 0
     spared = max(0, extra_ns - above[0].cost)
-    return spared * GIB // (above[0].budget_bytes - budget_bytes)
+    # No bytes spare more than there is, however near the next point.
+    return min(extra_ns, spared * GIB // (above[0].budget_bytes - budget_bytes))

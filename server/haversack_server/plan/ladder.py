@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from haversack.plan import Rung, SolvedBy
-from haversack_server.plan import ceiling
+from haversack_server.plan import ceiling, nested
 from haversack_server.plan.pieces import Piece, has_segments, pieces_of
 from haversack_server.plan.profiled_chain import ProfiledChain
 from haversack_server.plan.segment_search import Cut, cheapest, least_peak
@@ -63,6 +63,17 @@ class Ladder:
     def cuts(self) -> bool:
         """Whether rung 3 has plans that rung 2 has not."""
         return len(self.chain.names) <= MOST_BLOCKS and has_segments(self.chain)
+
+    def assumed(self) -> tuple[str, ...]:
+        """Say which segments no plan has, so that the floor is the least peak of the others."""
+        longest = nested.longest_row(self.chain)
+        if has_segments(self.chain) and not self.cuts:
+            limit = f"none in a chain of more than {MOST_BLOCKS} parts"
+        elif self.cuts and longest > nested.MOST_BLOCKS:
+            limit = f"none within another in a row of more than {nested.MOST_BLOCKS} blocks"
+        else:
+            return ()
+        return (f"segments: {limit}; the floor is the least peak of plans without such",)
 
     def floor(self) -> tuple[int, tuple[Piece, ...]]:
         """Find the least peak of all plans, and the pieces of one that has it."""

@@ -180,9 +180,18 @@ def rows_of(chain: ProfiledChain, nest: Nest) -> list[Inside]:
 def ways_of(chain: ProfiledChain) -> Ways:
     """Find the ways of every range of blocks that may be in one segment."""
     found: dict[Range, list[Way]] = {}
-    for may, group in groupby(range(len(chain.names)), lambda at: chain.inside[at] is not None):
-        places = list(group)
-        if may:
-            rows = [row_of(chain, place) for place in places]
-            found.update(Ranges(chain, places[0], rows).ways)
+    for places in _rows(chain):
+        rows = [row_of(chain, place) for place in places]
+        found.update(Ranges(chain, places[0], rows).ways)
     return found
+
+
+def longest_row(chain: ProfiledChain) -> int:
+    """Count the blocks of the longest row that may be in one segment."""
+    return max(map(len, _rows(chain)), default=0)
+
+
+def _rows(chain: ProfiledChain) -> Iterator[list[int]]:
+    for may, group in groupby(range(len(chain.names)), lambda at: chain.inside[at] is not None):
+        if may:
+            yield list(group)

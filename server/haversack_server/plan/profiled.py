@@ -7,6 +7,7 @@ gradients and the optimizer's moments. The rungs are in ``ladder``.
 from dataclasses import replace
 
 from haversack.basis import Basis
+from haversack.fsdp2 import fsdp2_ranks
 from haversack.plan import BudgetConversion, FrontierPoint, Plan, PlanRequest, PlanStatus, Rung
 from haversack.profile import Profile
 from haversack.units import format_bytes
@@ -42,11 +43,17 @@ def plan_profile(request: PlanRequest, solving: Solving) -> Plan:
         floor_at=floor_at,
         frontier=_frontier(request, ladder, way, floor_bytes),
         baselines=baselines_of(ladder, left),
-        assumptions=(*said, *profiled_request.assumed(request), *purity.assumed(profile)),
+        assumptions=(
+            *said,
+            *profiled_request.assumed(request),
+            *purity.assumed(profile),
+            *way.assumed(),
+        ),
         ignored_inputs=profiled_request.ignored(request.training),
         not_modelled=profile.not_profiled,
         basis=profile.basis or Basis.PROFILED,
         model_fingerprint=profile.model_fingerprint,
+        parallelism=request.parallelism if fsdp2_ranks(request.parallelism) > 1 else None,
     )
     if floor_bytes > left:
         return _infeasible(common, conversion)
@@ -68,7 +75,6 @@ def _chain(request: PlanRequest, profile: Profile) -> tuple[ProfiledChain, tuple
         accumulation=request.training.accumulation or 1,
         step_bytes=profile.optimizer_step_bytes if own else 0,
     )
-    profiled_request.check_bounds(chain)
     chain = on_one_rank(
         chain,
         profile,
@@ -76,6 +82,7 @@ def _chain(request: PlanRequest, profile: Profile) -> tuple[ProfiledChain, tuple
         moments_bytes=moments_bytes,
         accumulation=request.training.accumulation or 1,
     )
+    profiled_request.check_bounds(chain)
     if request.constraints is not None and request.constraints.without_segments:
         chain = replace(chain, inside=(None,) * len(chain.names))
     return chain, said

@@ -8,7 +8,7 @@ from haversack.profile import Profile
 from haversack_server.plan.baselines import baselines, ways_of
 from haversack_server.plan.graph import Coupled
 from haversack_server.plan.ladder import Found, Ladder
-from haversack_server.plan.pieces import Piece
+from haversack_server.plan.pieces import Piece, has_segments
 from haversack_server.plan.profiled_actions import saved_count
 from haversack_server.plan.profiled_peaks import peak_of
 from haversack_server.plan.symmetric import MOST_CHOICES, Alike, EqualTreatment, choices_of
@@ -76,6 +76,12 @@ class EqualBlocks:
 
     def _peak(self, options: Sequence[int]) -> int:
         return peak_of(self._ladder.chain, self._ladder.of_options(options))[0]
+
+    def assumed(self) -> tuple[str, ...]:
+        """Say that these plans have no segments, where others may."""
+        if not has_segments(self._ladder.chain):
+            return ()
+        return ("segments: none with equal treatment; the floor is the least peak without them",)
 
     def floor(self) -> tuple[int, tuple[Piece, ...]]:
         """Find the least peak, and the pieces of a plan that has it."""

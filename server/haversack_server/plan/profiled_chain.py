@@ -40,7 +40,7 @@ class ProfiledChain:
     made by the backwards before it, or stand from an earlier microbatch. ``step_bytes`` are what
     the optimizer's step adds while it runs, ``region_bytes`` what a checkpoint keeps beside tensors
     for each block that it runs again. On one rank of several the gradients have beside them what is
-    gathered and reduced, as ``beside`` says.
+    gathered and reduced, as ``beside`` says. ``reserve_bytes`` of those that stand are kept free.
     """
 
     names: tuple[str, ...]
@@ -51,6 +51,7 @@ class ProfiledChain:
     all_gradients: int
     step_bytes: int = 0
     region_bytes: int = 0
+    reserve_bytes: int = 0
     inside: tuple[Inside | None, ...] = ()
     beside: str = "gradients so far"
 
@@ -108,6 +109,7 @@ def chain_of(
         all_gradients=total,
         step_bytes=step_bytes,
         region_bytes=profile.region_bytes,
+        reserve_bytes=max(0, profile.workspace_bytes),
         inside=_inside(profile, options),
     )
 

@@ -44,7 +44,8 @@ def heights(chain: ProfiledChain, pieces: Sequence[Piece]) -> Iterator[Height]:
 def _height(chain: ProfiledChain, moment: Moment, kept: int) -> Height:
     forward, name = moment.phase == FORWARD, chain.names[moment.place]
     terms = {
-        "states and what the caller holds": chain.standing_bytes,
+        "states and what the caller holds": chain.standing_bytes - chain.reserve_bytes,
+        "kept free beyond the prediction": chain.reserve_bytes,
         chain.beside: chain.base(forward, moment.at) - chain.standing_bytes,
         "retained by the blocks before": kept,
         f"{moment.phase} of {name}": moment.own_bytes,

@@ -6,6 +6,7 @@ is planned for that, or for FSDP2 over all ranks. Knows no rung.
 
 from dataclasses import fields, replace
 
+from haversack.basis import Basis
 from haversack.errors import InvalidRequestError, NotSupportedError
 from haversack.fsdp2 import fsdp2_ranks
 from haversack.parallelism import Parallelism
@@ -47,6 +48,7 @@ def check(request: PlanRequest, profile: Profile) -> None:
 def check_bounds(chain: ProfiledChain) -> None:
     """Refuse figures that sum to more than can be written."""
     most = chain.standing_bytes + 2 * chain.all_gradients + chain.step_bytes
+    most += max(*chain.forward_gradients, *chain.gradients_before)
     for options in chain.options:
         most += max(
             max(each.retained_bytes, each.forward_peak_bytes, each.backward_peak_bytes)
@@ -56,6 +58,7 @@ def check_bounds(chain: ProfiledChain) -> None:
     for inside in chain.inside:
         if inside is not None:
             most += inside.segment_bytes + inside.peak_bytes + inside.forward_ns
+            most += (inside.waiting_bytes or 0) + chain.region_bytes
     if most > MOST:
         raise InvalidRequestError(
             f"bytes and nanoseconds sum to {float(most):.3g}, more than can be written",
@@ -115,7 +118,16 @@ def assumed(request: PlanRequest) -> tuple[str, ...]:
     unsaid = budget is not None and budget.kind is BytesKind.UNSPECIFIED
     kind = ("budget: it limits allocated bytes",) if unsaid else ()
     one = ("accumulation: 1; gradients are made anew in each step",) if not accumulation else ()
-    return (*kind, *one, *_ranks_said(request.parallelism), *limits.assumed(request))
+    ranks = _ranks_said(request.parallelism)
+    return (*kind, *one, *_kept_free(request.profile), *ranks, *limits.assumed(request))
+
+
+def _kept_free(profile: Profile | None) -> tuple[str, ...]:
+    """Say what an earlier plan's step needed beyond its prediction."""
+    if profile is None or profile.workspace_bytes <= 0:
+        return ()
+    how = "measured" if profile.basis is Basis.MEASURED else "run as a whole"
+    return (f"{how}: {format_bytes(profile.workspace_bytes)} beyond the prediction are kept free",)
 
 
 def _ranks_said(parallelism: Parallelism) -> tuple[str, ...]:

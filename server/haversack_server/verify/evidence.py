@@ -8,6 +8,7 @@ from haversack.verify import (
     FacetValue,
     SavedValues,
     VerifyEvidence,
+    VerifyRequest,
     VerifySchedule,
 )
 from haversack_server.verify.findings import Outcomes
@@ -112,14 +113,18 @@ def _does_not_prove(runs: Outcomes, schedule: VerifySchedule, device: str) -> It
         yield "Much about gradients: all of them are zero here, so that wrong ones may be zero too"
 
 
-def assumptions(runs: Outcomes, *, by_plan: bool = False) -> tuple[str, ...]:
-    """Say what the job took for granted; ``by_plan`` is whether a plan says what a region is."""
-    said = list(runs.plain.notes)
+def assumptions(runs: Outcomes, request: VerifyRequest) -> tuple[str, ...]:
+    """Say what the job took for granted: weights of its own, and what a region is."""
+    said = [f"Every run has the weights of {request.weights}"] if request.weights else []
+    said += runs.plain.notes
     wrapped = runs.checkpointed.wrapped
     if wrapped:
         names = _listed(list(wrapped))
+        by_plan = request.plan is not None
         how = "haversack.torch.apply runs for the plan" if by_plan else "Verify wrapped"
-        said.append(f"Regions are {len(wrapped)} modules that {how}: {names}")
+        count = len(wrapped)
+        regions = "The region is 1 module" if count == 1 else f"Regions are {count} modules"
+        said.append(f"{regions} that {how}: {names}")
     else:
         said.append("Regions are the calls of checkpoint that the model makes itself; plain runs")
         said[-1] += " call their functions directly"

@@ -85,7 +85,7 @@ def compared(
         pinned=tuple(pinned),
         evidence=evidence(runs, judgement.facets, report.schedule, environment.device),
         loss=runs.plain.loss,
-        assumptions=assumptions(runs, by_plan=request.plan is not None),
+        assumptions=assumptions(runs, request),
     )
 
 

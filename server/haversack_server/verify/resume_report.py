@@ -97,7 +97,6 @@ def _changed_by_saving(runs: ResumeRuns) -> Iterator[str]:
 
 def _resumed(resume: Resume, runs: ResumeRuns) -> VerifyResumed:
     first, own = runs.uninterrupted[0].losses, runs.resumed[0].losses
-    names = dict.fromkeys(name for each in runs.resumed for name in each.missing)
     return VerifyResumed(
         saved_size=resume.saved_size,
         resumed_size=resume.resumed_size,
@@ -105,8 +104,8 @@ def _resumed(resume: Resume, runs: ResumeRuns) -> VerifyResumed:
         steps_before=resume.steps_before,
         steps_after=resume.steps_after,
         checkpoint_bytes=runs.saved[0].checkpoint_bytes,
-        kept=runs.saved[0].kept,
-        missing=tuple(names)[:MOST_NAMES],
+        kept=runs.saved[0].kept[:MOST_NAMES],
+        missing=tuple(_missing(runs.resumed))[:MOST_NAMES],
         steps=tuple(
             ResumedStep(
                 step=resume.steps_before + place + 1,
@@ -117,6 +116,14 @@ def _resumed(resume: Resume, runs: ResumeRuns) -> VerifyResumed:
         ),
         left_out=tuple(left_out_states(runs, resume)),
     )
+
+
+def _missing(ranks: Sequence[ResumeRank]) -> Iterator[str]:
+    """Name what the files do not hold, with the ranks that asked in vain where others did not."""
+    for name in dict.fromkeys(name for each in ranks for name in each.missing):
+        asked = [str(each.rank) for each in ranks if name in each.missing]
+        noun = "rank" if len(asked) == 1 else "ranks"
+        yield name if len(asked) == len(ranks) else f"{name} of {noun} {', '.join(asked)}"
 
 
 def _pinned(request: VerifyRequest) -> tuple[str, ...]:

@@ -238,6 +238,10 @@ def test_a_folder_without_a_config_says_what_it_looked_for(
         (["--workload", "mlp", "--deadline", "-5"], ("limits.deadline_ns", "--deadline")),
         (["--workload", "mlp", "--job-id", "a b"], ("job_id", "--job-id")),
         (
+            ["--workload", "mlp", "--resume", "0:4"],
+            ("world.size", "1 or more", "--resume"),
+        ),
+        (
             ["--workload", "a.b:c", "--allow", "a.", "--server", "localhost:1"],
             ("allow", "server's own configuration decides", "--allow"),
         ),

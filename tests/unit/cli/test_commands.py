@@ -145,6 +145,12 @@ def test_json_is_the_message_with_its_defaults(client: Any, haversack_run: Run) 
     assert done.err == ""
 
 
+def test_a_trace_says_that_it_begins_but_not_beside_json(client: Any, haversack_run: Run) -> None:
+    line = ("estimate", "--parameter-count", "1000", "--trace")
+    assert haversack_run(*line).err.startswith("haversack: traces two steps on the CPU")
+    assert haversack_run(*line, "--json").err == ""
+
+
 def test_candidates_go_to_the_field_of_their_form(
     client: Any, haversack_run: Run, write: Write
 ) -> None:

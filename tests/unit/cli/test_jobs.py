@@ -1,6 +1,7 @@
 """`haversack jobs`, `haversack verify --detach`, and the files that reports are written to."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -42,13 +43,24 @@ def test_jobs_are_listed(client: Any, haversack_run: Run) -> None:
     assert client.keywords == {"states": ("running", "lost"), "page_size": 2}
     lines = done.out.splitlines()
     assert "running" in lines[1]
-    assert "2001-09-09 01:46:40" in lines[1]
+    assert "09-09 01:46" in lines[1]
     assert "different" in lines[2]
-    assert "1.50 s" in done.out
     assert "there are more" in done.err
     assert [each["job_id"] for each in haversack_run("jobs", *SERVER, "--json").json["jobs"]] == [
         "a", "b",
     ]  # fmt: skip
+
+
+def test_a_page_breaks_no_word_of_a_job_and_a_wide_one_tells_more(
+    client: Any, haversack_run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.jobs = [replace(OVER, job_id="f" * 32, workload="conv-batchnorm", args_json="")]
+    (row, *_) = haversack_run("jobs", *SERVER).out.splitlines()[1:]
+    assert row.split() == ["f" * 32, "different", "conv-batchnorm", "09-09", "01:46"]
+    monkeypatch.setenv("COLUMNS", "120")
+    out = haversack_run("jobs", *SERVER).out
+    assert "2001-09-09 01:46  1.50 s" in out
+    assert "conv-batchnorm" in out
 
 
 def test_no_jobs_are_said_to_be_none(client: Any, haversack_run: Run) -> None:

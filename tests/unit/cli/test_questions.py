@@ -232,6 +232,8 @@ def test_whatif_turns_every_knob_where_none_is_named(
     assert client.asked[0].questions == (EstimateQuestion.COLLECTIVES, EstimateQuestion.KNOBS)
     rows = [line.split()[0] for line in done.out.splitlines() if " GiB " in line]
     assert rows.index("recompute") < rows.index("seq")
+    (now,) = [line for line in done.out.splitlines() if line.startswith("  as it is ")]
+    assert now.split()[3] == "tight"
     assert "all-gather" in done.out
 
 

@@ -171,5 +171,5 @@ def test_a_run_that_goes_on_has_its_losses_beside_those_of_the_one_that_was_not_
     text = " ".join(drawn(draw_report, replace(REPORT, resumed=found), False).split())
     assert "full files of 2 ranks after 3 steps, read by 4" in text
     assert "2.00 KiB hold model, optimizer asked for, and not in the files: rng" in text
-    assert "optimizer state different raised only resumed" in text
+    assert "optimizer state - the training raises without it" in text
     assert "step loss, not stopped loss, gone on 4 0.5 0.25 5 0.375 -" in text

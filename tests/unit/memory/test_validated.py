@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from haversack.estimate import Estimate, EstimateRequest
+from haversack.finetuning import Finetuning, StoredWeights
 from haversack.parallelism import Parallelism, Sharding
 from haversack.plan import PlanRequest
 from haversack.questions import EstimateQuestion
@@ -84,6 +85,13 @@ def test_a_run_of_settings_that_were_measured_names_none_and_has_its_own_ends() 
             "ranks several under hf-eager (measured: one)",
         ),
         (COVERED, Parallelism(tp=2), "axes tp under hf-eager (measured: none)"),
+        (
+            replace(
+                COVERED, finetuning=Finetuning(rank=16, frozen_weights=StoredWeights.NF4_DOUBLE)
+            ),
+            Parallelism(),
+            "trained weights only some (the others frozen, stored as nf4_double) under hf-eager",
+        ),
     ],
 )
 def test_a_setting_that_was_not_measured_is_named_and_widens_the_ends(

@@ -83,6 +83,15 @@ def plans(profile: Profile) -> Iterator[tuple[int, int]]:
 
 
 def time_of(profile: Profile, cut: Cut, chosen: tuple[int, ...]) -> int:
+    long = [piece for piece in cut if len(flat(piece)) > 1]
+    members = {place for piece in long for place in flat(piece)}
+    single = tuple(0 if place in members else row for place, row in enumerate(chosen))
+    return cost(profile, single) + sum(again_ns(profile, piece) for piece in long)
+
+
+def again_ns(profile: Profile, segment: Nest) -> int:
+    """Add up all runs of a segment's blocks after their first."""
+
     def run(places: Sequence[int]) -> int:
         rows = [profile.blocks[place] for place in places]
         last = profile.tables[rows[-1].table].extra_ns[1]
@@ -92,10 +101,7 @@ def time_of(profile: Profile, cut: Cut, chosen: tuple[int, ...]) -> int:
         within = [each for each in nest if not isinstance(each, int)]
         return sum(run(flat(each)) + inner(each) for each in within)
 
-    long = [piece for piece in cut if len(flat(piece)) > 1]
-    members = {place for piece in long for place in flat(piece)}
-    single = tuple(0 if place in members else row for place, row in enumerate(chosen))
-    return cost(profile, single) + sum(run(flat(piece)) + inner(piece) for piece in long)
+    return run(flat(segment)) + inner(segment)
 
 
 class Walk:
@@ -154,6 +160,12 @@ class Walk:
             else:
                 self.again(each, before)
 
+    def segment(self, nest: Nest, kept: int) -> int:
+        places = flat(nest)
+        left = sum(self.blocks[place].segment_bytes or 0 for place in places[:-1])
+        self.again(nest, kept + left)
+        return kept + self.plainly(places, self.standing + kept)
+
 
 def walked(profile: Profile, cut: Cut, chosen: tuple[int, ...]) -> int:
     walk, kept = Walk(profile), 0
@@ -162,10 +174,38 @@ def walked(profile: Profile, cut: Cut, chosen: tuple[int, ...]) -> int:
         if len(places) == 1:
             kept = walk.single(places[0], chosen[places[0]], kept)
         else:
-            left = sum(profile.blocks[place].segment_bytes or 0 for place in places[:-1])
-            walk.again(nest, kept + left)
-            kept += walk.plainly(places, walk.standing + kept)
+            kept = walk.segment(nest, kept)
     return max(walk.moments)
+
+
+def plans_at_length(profile: Profile) -> Iterator[tuple[int, int]]:
+    """Give what ``plans`` gives, each piece walked once: it lies on top of what is kept before."""
+    count = len(profile.blocks)
+    pieces = [list(piece_walks(profile, first)) for first in range(count)]
+
+    def go_on(place: int, kept: int, peak: int, extra: int) -> Iterator[tuple[int, int]]:
+        if place == count:
+            yield peak, extra
+            return
+        for stop, more, height, time_ns in pieces[place]:
+            yield from go_on(stop, kept + more, max(peak, kept + height), extra + time_ns)
+
+    return go_on(0, 0, Walk(profile).moments[0], 0)
+
+
+def piece_walks(profile: Profile, first: int) -> Iterator[tuple[int, int, int, int]]:
+    """Walk all pieces from a block on; give each one's end, what it keeps, its peak and time."""
+    table = profile.tables[profile.blocks[first].table]
+    for row, extra_ns in enumerate(table.extra_ns):
+        walk = Walk(profile)
+        yield first + 1, walk.single(first, row, 0), max(walk.moments[1:]), extra_ns
+    for stop in range(first + 2, len(profile.blocks) + 1):
+        if any(each.segment_bytes is None for each in profile.blocks[first:stop]):
+            return
+        for nest in nests(first, stop):
+            walk = Walk(profile)
+            kept = walk.segment(nest, 0)
+            yield stop, kept, max(walk.moments[1:]), again_ns(profile, nest)
 
 
 def cut_of(answer: Plan) -> Cut:

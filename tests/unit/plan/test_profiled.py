@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from haversack.basis import Basis
 from haversack.errors import InvalidRequestError, NotSupportedError
-from haversack.parallelism import Parallelism
+from haversack.parallelism import Parallelism, Sharding
 from haversack.plan import Plan, PlanConstraints, PlanRequest, PlanStatus, Rung
-from haversack.profile import OptionTable, Profile, ProfileBlock
+from haversack.profile import OptionTable, Profile, ProfileBlock, ProfileParameter
 from haversack.run import Budget, BytesKind, Optimizer, Training
 from haversack_server.plan.answer import plan
 
@@ -54,6 +54,7 @@ PROFILE = Profile(
     model_fingerprint="of the whole model",
 )
 SGD = Training(optimizer=Optimizer.SGD)
+MOST = 2**63 - 1
 
 
 def planned(budget_bytes: int, profile: Profile = PROFILE, **fields: Any) -> Plan:
@@ -215,3 +216,26 @@ def test_what_a_profile_cannot_answer_is_refused() -> None:
     assert error.value.field == "profile.workspace_bytes"
     with pytest.raises(InvalidRequestError, match="held_by_caller_bytes: -1 is too small"):
         replace(PROFILE, held_by_caller_bytes=-1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "of_block", "ranks"),
+    [
+        ({}, {"waiting_bytes": MOST}, 1),
+        ({"region_bytes": MOST}, {}, 1),
+        ({}, {"arriving_bytes": MOST}, 2),
+        ({"model_forward_peak_bytes": MOST}, {}, 2),
+    ],
+)
+def test_figures_of_segments_and_ranks_beyond_what_can_be_written_are_refused(
+    fields: dict[str, Any], of_block: dict[str, Any], ranks: int
+) -> None:
+    inside: dict[str, Any] = {"segment_bytes": 1, "segment_peak_bytes": 1, "forward_ns": 1}
+    rows = (ProfileParameter(rows=4, row_bytes=2),)
+    whole = replace(PROFILE.blocks[1], parameters=rows, **inside)
+    blocks = (replace(whole, **of_block), replace(whole, name="layers.1"))
+    assert_refused(
+        "more than can be written",
+        profile=replace(PROFILE, blocks=blocks, **fields),
+        parallelism=Parallelism(world_size=ranks, sharding=Sharding.FSDP2),
+    )

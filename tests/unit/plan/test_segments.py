@@ -1,5 +1,6 @@
 """Segments in plans for profiles: exact against every way to cut, and never above the budget."""
 
+import random
 import sys
 from dataclasses import replace
 from typing import Any
@@ -8,7 +9,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.plan.segment_walks import cut_of, plans, profiles, time_of, walked
+from tests.bench import plan_walks
+from tests.unit.plan.segment_walks import (
+    cut_of,
+    plans,
+    plans_at_length,
+    profiles,
+    time_of,
+    walked,
+)
 from tests.unit.plan.test_profiled import PROFILE, block, every_choice, peak_by_hand, planned
 
 from haversack.errors import InvalidRequestError, MissingExtraError
@@ -37,6 +46,16 @@ def test_a_plan_with_segments_is_the_best_of_all(profile: Profile, share: float)
     assert answer.extra_ns == time_of(profile, cut_of(answer), chosen)
     below = planned(floor - 1, profile)
     assert below.status is PlanStatus.INFEASIBLE
+    assert sorted(plans_at_length(profile)) == sorted(every)
+
+
+@pytest.mark.slow
+def test_a_plan_of_eight_blocks_is_the_best_of_all() -> None:
+    draw = random.Random(80)
+    found = [plan_walks.counted(plan_walks.drawn(draw, 8)) for _ in range(6)]
+    assert sum(each.plans for each in found) > 100_000
+    assert sum(each.by_nests for each in found) > 0
+    assert [each.wrong for each in found] == [0] * len(found)
 
 
 WIDE = Profile(
@@ -68,6 +87,20 @@ def test_a_segment_lowers_the_floor_where_outputs_are_large() -> None:
     assert {a.option for a in answer.actions if a.segment} == {"recompute"}
     assert "segment" in answer.reason
     assert "sqrt(n) segments" in {each.name for each in answer.baselines}
+
+
+def test_what_the_floor_knows_no_plan_of_is_said() -> None:
+    def said(blocks: int, **fields: Any) -> list[str]:
+        repeated = (replace(WIDE.blocks[0], name=f"layers.{place}") for place in range(blocks))
+        answer = planned(1, replace(WIDE, blocks=tuple(repeated)), **fields)
+        assert answer.floor_bytes
+        return [each for each in answer.assumptions if each.startswith("segments:")]
+
+    assert said(24) == []
+    assert "none within another in a row of more than 24 blocks" in said(25)[0]
+    assert "none in a chain of more than 130 parts" in said(131)[0]
+    assert said(131, constraints=PlanConstraints(without_segments=True)) == []
+    assert "with equal treatment" in said(4, constraints=PlanConstraints(equal_treatment=True))[0]
 
 
 def is_plain(nest: Nest) -> bool:

@@ -288,7 +288,17 @@ def test_a_block_within_another_is_refused() -> None:
         apply(model_of(), plan_of({"layers.0": "recompute", "layers.0.wide": "recompute"}))
 
 
-@pytest.mark.parametrize("option", ["offload", "selective", "selective aten.mm", "selective a:b"])
+@pytest.mark.parametrize(
+    "option",
+    [
+        "offload",
+        "selective",
+        "selective aten.mm",
+        "selective a:b",
+        pytest.param(f"selective a:{'9' * 5000}", id="a number that Python does not read"),
+        "selective a:\u0663",  # a digit, and none that is written
+    ],
+)
 def test_an_option_that_cannot_be_applied_is_refused(option: str) -> None:
     with pytest.raises(InvalidRequestError, match="cannot be applied") as caught:
         apply(model_of(), plan_of({"layers.0": "save", "layers.1": option}))

@@ -126,6 +126,13 @@ def test_a_whole_step_needs_what_a_real_step_needs(optimizer: str, microbatches:
     assert observed.basis is Basis.SIMULATED
 
 
+def test_microbatches_after_the_third_are_as_the_third_and_not_run() -> None:
+    workload = workload_of()
+    saved = actions({"layers.0": "save"})
+    third = whole_step(workload, saved, microbatches=3)
+    assert whole_step(workload, saved, microbatches=2**31) == third
+
+
 def test_a_segment_needs_what_it_needs_in_a_real_step() -> None:
     workload = workload_of()
     together = ("layers.1", "layers.2")

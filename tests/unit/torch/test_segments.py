@@ -134,6 +134,16 @@ def test_a_nest_that_would_save_nothing_of_its_last_block_is_refused(
         apply(Net(), nested(paths))
 
 
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [((1,) * 100_000, "100000 segments deep; at most 130"), ((0,), "which begin at 1")],
+)
+def test_a_path_that_no_plan_has_is_refused(path: tuple[int, ...], said: str) -> None:
+    with pytest.raises(InvalidRequestError, match=said) as error:
+        apply(Net(), nested((path, (), (), (), (), ())))
+    assert error.value.field == "plan.actions[0].inner_segments"
+
+
 def test_a_nest_without_a_segment_around_it_is_refused() -> None:
     row = BlockAction(block="layers.0", option="recompute", inner_segments=(1,))
     with pytest.raises(InvalidRequestError, match="no segment that another could be in") as error:

@@ -225,5 +225,5 @@ def _draw_frontier(page: Page, request: PlanRequest, answer: Plan) -> None:
 
 def _next_gib(points: tuple[FrontierPoint, FrontierPoint]) -> str:
     here, there = points
-    spared = here.cost - there.cost
-    return format_ns(spared * GIB // max(1, there.budget_bytes - here.budget_bytes))
+    per_gib = (here.cost - there.cost) * GIB // max(1, there.budget_bytes - here.budget_bytes)
+    return format_ns(min(here.cost, per_gib))  # no bytes spare more than there is

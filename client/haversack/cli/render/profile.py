@@ -13,7 +13,7 @@ def draw_profile(page: Page, profile: Profile, output: str | None, verbose: bool
     written = f", written to {output}" if output else ""
     page.headline("PROFILED", GOOD, f"{len(blocks)} blocks on {profile.device}{written}")
     _draw_standing(page, profile)
-    page.heading("Blocks", "in the order of the forward; bytes of one step")
+    page.heading("Blocks", "in the order of the forward; figures of each block")
     page.table(
         [
             Column("blocks"),

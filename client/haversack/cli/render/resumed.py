@@ -2,7 +2,7 @@
 
 from haversack.cli.render.page import Column, Page
 from haversack.units import format_bytes
-from haversack.verify import LeftOutState, ResumedStep, VerifyResumed
+from haversack.verify import FacetValue, LeftOutState, ResumedStep, VerifyResumed
 
 
 def draw_resumed(page: Page, found: VerifyResumed) -> None:
@@ -32,6 +32,8 @@ def draw_resumed(page: Page, found: VerifyResumed) -> None:
 def _left_out(state: LeftOutState) -> tuple[str, str, str]:
     names = (state.facet.name, state.value.name, state.next_steps.name)
     kind, own, following = (name.lower().replace("_", " ") for name in names)
+    if state.next_steps is FacetValue.RAISED_ONLY_RESUMED:
+        return kind, "-", "the training raises without it"
     return kind, own, following
 
 

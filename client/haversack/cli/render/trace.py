@@ -16,7 +16,7 @@ def draw_trace(page: Page, answer: Estimate) -> None:
         [Column(), *(Column(end, figures=True) for end in ("traced", "closed form", "corrected"))],
         [
             (
-                phase.name,
+                _label(phase.name),
                 format_bytes(phase.traced_bytes),
                 format_bytes(phase.expected_bytes),
                 format_bytes(phase.corrected_bytes),
@@ -26,3 +26,8 @@ def draw_trace(page: Page, answer: Estimate) -> None:
     )
     for sentence in (trace.method, *trace.corrections):
         page.indented((sentence, DIM))
+
+
+def _label(phase: str) -> str:
+    """Name a phase by what lies in it: a traced forward makes the loss too."""
+    return f"{phase} and loss" if phase.endswith("forward") else phase

@@ -35,7 +35,8 @@ def _draw_rows(page: Page, answer: Estimate) -> None:
     ordered = sorted(answer.what_ifs, key=lambda each: each.delta_bytes or 0)
     columns = [Column("variation"), Column("fits")]
     columns += [Column(name, figures=True) for name in ("peak", "change", "sends", "recomputes")]
-    as_it_is = ("as it is", Text("-"), _peak(answer), "", _sent(answer.collectives))
+    fits = Text(*_FITS.get(answer.verdict, ("-", "")))
+    as_it_is = ("as it is", fits, _peak(answer), "", _sent(answer.collectives))
     rows: list[Sequence[str | Text]] = [(*as_it_is, _time(answer.recompute_ns))]
     rows += [
         (
