@@ -41,15 +41,22 @@ def telling_of_compilation(server: str | None, as_json: bool) -> Iterator[None]:
     if server is not None or as_json:
         yield
         return
-    kernels = logging.getLogger("haversack_kernels.cache")
-    teller, before = _Teller(logging.INFO), kernels.level
-    kernels.addHandler(teller)
-    kernels.setLevel(logging.INFO)
+    with listening("haversack_kernels.cache", _Teller(logging.INFO)):
+        yield
+
+
+@contextlib.contextmanager
+def listening(name: str, handler: logging.Handler) -> Iterator[None]:
+    """Give a handler what the logger of that name says as long as the ``with`` lasts."""
+    logger = logging.getLogger(name)
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
     try:
         yield
     finally:
-        kernels.removeHandler(teller)
-        kernels.setLevel(before)
+        logger.removeHandler(handler)
+        logger.setLevel(before)
 
 
 class _Teller(logging.Handler):

@@ -10,6 +10,8 @@ import sys
 from collections.abc import Iterator
 from typing import TextIO
 
+from haversack.cli.calls import listening
+
 _WIDTH = 24  # characters of the bar
 _ERASE = "\r\x1b[K"
 
@@ -21,15 +23,11 @@ def showing_progress(server: str | None) -> Iterator[None]:
     if server is not None or stream is None or not stream.isatty():
         yield
         return
-    planner = logging.getLogger("haversack_server.planner")
-    bar, before = _Bar(stream), planner.level
-    planner.addHandler(bar)
-    planner.setLevel(logging.INFO)
+    bar = _Bar(stream)
     try:
-        yield
+        with listening("haversack_server.planner", bar):
+            yield
     finally:
-        planner.removeHandler(bar)
-        planner.setLevel(before)
         bar.end()
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from haversack.estimate import Estimate, EstimateRequest, EstimateVerdict, WhatIf
 from haversack.parallelism import Parallelism, Sharding
-from haversack.questions import CollectiveKind, EstimateQuestion
+from haversack.questions import CollectiveKind, EstimateQuestion, FittingChange
 from haversack.requests import estimate_request
 from haversack.run import Device, Document, DocumentFormat, Optimizer, Recompute, Training
 from haversack_server.estimate.answer import estimate
@@ -185,17 +185,22 @@ def test_changes_that_fit_fit_and_the_cheapest_comes_first() -> None:
     assert halved.change == "microbatch 4, accumulation 2"
 
 
-def test_what_keeps_to_the_devices_comes_before_what_is_faster_on_more() -> None:
+def changes_of(microbatch: int, parallelism: Parallelism) -> tuple[FittingChange, ...]:
+    """Ask what would fit where a run is one byte too large."""
     run = EstimateRequest(
         documents=(SMALL,),
-        training=Training(microbatch=4, seq=512),
-        parallelism=Parallelism(world_size=2, sharding=Sharding.ZERO_2),
+        training=Training(microbatch=microbatch, seq=512),
+        parallelism=parallelism,
         questions=(EstimateQuestion.CHEAPEST_CHANGE,),
     )
     peak = estimate(run).peak
     assert peak is not None
     tight = Device(memory_bytes=peak.device.high_bytes - 1)
-    found = estimate(replace(run, device=tight)).fitting_changes
+    return estimate(replace(run, device=tight)).fitting_changes
+
+
+def test_what_keeps_to_the_devices_comes_before_what_is_faster_on_more() -> None:
+    found = changes_of(4, Parallelism(world_size=2, sharding=Sharding.ZERO_2))
     here = [each.extra_ns for each in found if not each.extra_gpus]
     spread = [each.extra_ns for each in found if each.extra_gpus]
     assert min(spread) < max(here)  # or the order of the two keys would not show
@@ -204,16 +209,7 @@ def test_what_keeps_to_the_devices_comes_before_what_is_faster_on_more() -> None
 
 
 def test_ranks_of_the_run_share_a_sequence_where_one_is_too_long_for_each() -> None:
-    run = EstimateRequest(
-        documents=(SMALL,),
-        training=Training(microbatch=1, seq=512),
-        parallelism=Parallelism(world_size=4, sharding=Sharding.ZERO_3),
-        questions=(EstimateQuestion.CHEAPEST_CHANGE,),
-    )
-    peak = estimate(run).peak
-    assert peak is not None
-    tight = Device(memory_bytes=peak.device.high_bytes - 1)
-    found = estimate(replace(run, device=tight)).fitting_changes
+    found = changes_of(1, Parallelism(world_size=4, sharding=Sharding.ZERO_3))
     shared = next(each for each in found if each.change == "cp 4, accumulation 4")
     assert shared.extra_gpus == 0
     assert shared.extra_sent_bytes > 0
