@@ -51,21 +51,32 @@ def sharded(
             "this process is one of several ranks already; ask before init_process_group",
             field="parallelism",
         )
-    # Registers the group, and what collectives give under fake tensors.
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.testing._internal.distributed.fake_pg import FakeStore
 
     before = [_Snapshot(module) for module in model.modules()]
-    world, hook = fsdp2_ranks(parallelism), sys.excepthook
-    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=world)
+    world = fsdp2_ranks(parallelism)
+    with absent_ranks(world):
+        try:
+            mesh = init_device_mesh("cpu", (world,))
+            with mode:
+                _shard(model, blocks, parallelism, mesh)
+            yield
+        finally:
+            for each in before:
+                each.put_back()
+
+
+@contextmanager
+def absent_ranks(size: int, rank: int = 0) -> Iterator[None]:
+    """Be one of ``size`` ranks of which no other is there, until the end of the ``with``."""
+    # Registers the group, and what collectives give under fake tensors.
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    hook = sys.excepthook
+    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=size)
     try:
-        mesh = init_device_mesh("cpu", (world,))
-        with mode:
-            _shard(model, blocks, parallelism, mesh)
         yield
     finally:
-        for each in before:
-            each.put_back()
         dist.destroy_process_group()
         # The group's writes a rank before every line of a traceback, and outlives it.
         sys.excepthook = hook

@@ -7,19 +7,17 @@ process holds, beside the buckets that are counted for neither.
 """
 
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
 from torch.distributed._tools.mem_tracker import MemTracker
-from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils import _pytree as pytree
 
 from haversack.parallelism import Sharding
 from haversack.torch import Workload
+from haversack.torch.sharding import absent_ranks
 from haversack.verify import VerifyRequest, VerifyWorld
 from haversack_server.verify.outcome import Outcome
 from haversack_server.worker import spread, unsharded
@@ -80,19 +78,10 @@ def run_fake_rank(
     """Run a rank's step on no ranks; the process is spent afterwards."""
     warnings.simplefilter("ignore")  # of the tracker, about what it does not follow
     leaves = find_leaves(workload)
-    with _group(rank, world):
+    with absent_ranks(world.size, rank):
         is_sharded = world.sharding is Sharding.FSDP2
         whole = spread.spread(workload, world, "cpu") if is_sharded else workload
         meter = Tracked(whole, is_sharded=is_sharded)
         whole = spread.with_model(whole, meter.forgetting(whole.model))
         ready = Ready(workload, (), leaves, whole, meter=meter)
         return perform(plan, unsharded.of_rank(request, rank), ready)
-
-
-@contextmanager
-def _group(rank: int, world: VerifyWorld) -> Iterator[None]:
-    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world.size)
-    try:
-        yield
-    finally:
-        dist.destroy_process_group()

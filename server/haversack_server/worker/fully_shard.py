@@ -13,13 +13,12 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from haversack.torch.sharding import absent_ranks
 from haversack_server.estimate.trace import TraceFound, TraceOrder
 from haversack_server.worker.fake_tensors import fake_tensors
 from haversack_server.worker.flat_shard import FlatTracker, wrap_flat
@@ -56,15 +55,12 @@ def trace(order: TraceOrder) -> TraceFound:
 def _fake_ranks(order: TraceOrder) -> Iterator[DeviceMesh]:
     """Be rank 0 of a world that is not there."""
     world = order.shards * order.replicas
-    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=world)
-    try:
+    with absent_ranks(world):
         if order.replicas > 1:
             axes = ("replicate", "shard")
             yield init_device_mesh("cpu", (order.replicas, order.shards), mesh_dim_names=axes)
         else:
             yield init_device_mesh("cpu", (world,))
-    finally:
-        dist.destroy_process_group()
 
 
 def _model(order: TraceOrder, transformers: Any) -> nn.Module:
