@@ -155,6 +155,7 @@ def test_wrappers_of_pytorch_compute_the_same_before_and_after(wrapped: Any, bef
     assert_equal(step(model), plain)
 
 
+@pytest.mark.slow
 def test_two_ranks_compute_the_same(tmp_path: Path) -> None:
     program = Path(__file__).with_name("apply_two_ranks.py")
     path = os.pathsep.join(str(program.parents[2] / each) for each in ("client", "."))

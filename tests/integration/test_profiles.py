@@ -140,7 +140,7 @@ def profiled(kind: str) -> tuple[Workload, Profile]:
 
 
 KINDS = pytest.mark.parametrize(
-    "kind", ["bert", "resnet", *(pytest.param(kind, marks=SLOW) for kind in ("gpt2", "llama"))]
+    "kind", ["resnet", *(pytest.param(kind, marks=SLOW) for kind in ("bert", "gpt2", "llama"))]
 )
 
 

@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[3]
 
 
+@pytest.mark.slow
 def test_the_kernels_do_in_the_simulator_what_the_cpu_does() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.gpu.simulated"],
