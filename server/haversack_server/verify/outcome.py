@@ -43,8 +43,9 @@ class Outcome:
     """One run: how it ended, and what could be seen of it.
 
     ``rows`` compare it with the first plain run; ``compared`` counts values by the name of their
-    facet. ``tick_ns`` is the least step of the clock that took ``time_ns``. A run whose process
-    died has an ``exit_status`` and nothing else.
+    facet. ``tick_ns`` is the least step of the clock that took ``time_ns``.
+    ``first_different_call`` is the number of the first checkpointed call whose replay saves other
+    values. A run whose process died has an ``exit_status`` and nothing else.
     """
 
     stage: str
@@ -63,6 +64,7 @@ class Outcome:
     wrapped: tuple[str, ...] = ()
     sources: tuple[RandomSource, ...] = ()
     saved: tuple[SavedValues, ...] = ()
+    first_different_call: int | None = None
     changes: tuple[StateChange, ...] = ()
     first_difference: FirstDifference | None = None
     peak_bytes: int | None = None

@@ -182,7 +182,9 @@ class _Job:
         control = None if raised else self._control(wrapped)
         runs = replace(runs, watched=watched, control=control)
         if is_unexplained(runs):
-            runs = replace(runs, traced=self._run(TRACED, probes=OF_TRACED, **settings))
+            last = watched.first_different_call
+            traced = self._run(TRACED, probes=OF_TRACED, last_traced=last, **settings)
+            runs = replace(runs, traced=traced)
         return runs
 
     def _applied(self, runs: Outcomes) -> Outcome | None:

@@ -73,7 +73,12 @@ class Probes:
 
 
 def probes_of(
-    wanted: frozenset[Probe], model: Any, generators: Mapping[str, Any], *, checkpointed: bool
+    wanted: frozenset[Probe],
+    model: Any,
+    generators: Mapping[str, Any],
+    *,
+    checkpointed: bool,
+    last_traced: int | None = None,
 ) -> Probes:
     """Make the probes that a run wants; those that compare replays only where there are some."""
     saved = SavedWatch() if Probe.SAVED in wanted and checkpointed else None
@@ -83,7 +88,7 @@ def probes_of(
         state=StateWatch(module_paths(model)) if Probe.STATE in wanted and checkpointed else None,
         random=RandomWatch(generators) if Probe.RANDOM in wanted else None,
         saved=saved,
-        trace=TraceWatch(module_names(model), tensor_names(model))
+        trace=TraceWatch(module_names(model), tensor_names(model), last_traced)
         if Probe.TRACE in wanted
         else None,
     )

@@ -31,12 +31,14 @@ _backward_id: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", la
 class Call:
     """One checkpointed call of the forward, with its replays.
 
-    ``outermost`` is the call around all others that it runs in, or None.
+    ``number`` is its place among all calls of the run, as they begin; ``outermost`` is the call
+    around all others that it runs in, or None.
     """
 
     region: str
     depth: int
     in_replay: bool
+    number: int = 0
     outermost: "Call | None" = None
     entries: int = 0
     completions: int = 0
@@ -69,7 +71,7 @@ class Regions:
     ``direct`` runs are plain: the function is called as it is. ``overrides`` are settings that
     every call takes in place of its own. ``renamed_check`` gives the name of a determinism check
     that does the same and tells a probe; ``watchers`` are told in this order, and of an entry's end
-    in the opposite one.
+    in the opposite one. Replays of calls that ``to_the_end`` names are not stopped early.
     """
 
     names: Mapping[int, str]
@@ -77,6 +79,7 @@ class Regions:
     overrides: Mapping[str, Any] = field(default_factory=dict)
     renamed_check: Callable[[str], str] | None = None
     watchers: Sequence[Watcher] = ()
+    to_the_end: Callable[[Call], bool] = lambda call: False
     calls: list[Call] = field(default_factory=list)
     functions: dict[str, Function] = field(default_factory=dict)
     _open: list[Call] = field(default_factory=list)
@@ -93,7 +96,7 @@ class Regions:
         counted = self._counted(call, function)
         if self.direct:
             return counted(*args, **{k: v for k, v in kwargs.items() if k not in SETTINGS})
-        return checkpoint(counted, *args, **self._settings(kwargs))
+        return checkpoint(counted, *args, **self._settings(call, kwargs))
 
     def follow(
         self,
@@ -113,8 +116,10 @@ class Regions:
         counted = self._counted(call, function)
         return counted(*args, **kwargs) if self.direct else run(counted)
 
-    def _settings(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    def _settings(self, call: Call, kwargs: Mapping[str, Any]) -> dict[str, Any]:
         overrides = dict(self.overrides)
+        if self.to_the_end(call):
+            overrides["early_stop"] = False
         if kwargs.get("use_reentrant") is not False:
             # The reentrant variant compares nothing and always replays to the end.
             overrides.pop("determinism_check", None)
@@ -127,7 +132,7 @@ class Regions:
         name = region_name(function, self.names)
         in_replay = any(call.in_replay or call.entries > 1 for call in self._open)
         outermost = self._open[0] if self._open else None
-        call = Call(name, len(self._open) + 1, in_replay, outermost)
+        call = Call(name, len(self._open) + 1, in_replay, len(self.calls), outermost)
         self.calls.append(call)
         self.functions.setdefault(name, function)
         return call

@@ -36,7 +36,8 @@ class RunPlan:
 
     ``first`` is the run that the others compare with, by what it leaves in ``values_file``.
     ``wrapped`` names modules that become regions, beside the calls that the model makes itself.
-    A run that does not ``decides`` leaves no values.
+    A run that does not ``decides`` leaves no values. ``last_traced`` is the number of the last call
+    that a trace records, None for all.
     """
 
     stage: str
@@ -47,6 +48,7 @@ class RunPlan:
     decides: bool = True
     with_callback: bool = True
     wrapped: tuple[str, ...] = ()
+    last_traced: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,11 @@ def perform(plan: RunPlan, request: VerifyRequest, ready: Ready) -> Outcome:
     workload, leaves = ready.workload, ready.leaves
     memory = _memory_watch(plan, request, ready)
     probes = probes_of(
-        plan.probes, workload.model, leaves.generators, checkpointed=plan.checkpointed
+        plan.probes,
+        workload.model,
+        leaves.generators,
+        checkpointed=plan.checkpointed,
+        last_traced=plan.last_traced,
     )
     regions = _install_regions(plan, request, workload, probes)
     schedule = request.schedule or VerifySchedule.ONE_MICROBATCH
@@ -129,6 +135,7 @@ def _with_explanations(outcome: Outcome, probes: Probes) -> Outcome:
         outcome,
         sources=probes.random.sources() if probes.random else (),
         saved=probes.saved.found() if probes.saved else (),
+        first_different_call=probes.saved.first_different_call if probes.saved else None,
         changes=probes.state.found() if probes.state else (),
         first_difference=probes.trace.first_difference() if probes.trace else None,
         probe_notes=probes.notes(),
@@ -170,8 +177,7 @@ def _install_regions(
     plan: RunPlan, request: VerifyRequest, workload: Workload, probes: Probes
 ) -> Regions:
     given = {
-        # What early stop leaves out of a replay cannot be compared.
-        "early_stop": False if probes.trace else request.early_stop,
+        "early_stop": request.early_stop,
         "preserve_rng_state": request.preserve_rng_state,
         "determinism_check": request.determinism_check or None,
     }
@@ -182,6 +188,9 @@ def _install_regions(
         renamed_check=probes.renamed_check,
         watchers=probes.watchers,
     )
+    if probes.trace is not None:
+        # What early stop leaves out of a replay cannot be compared.
+        regions.to_the_end = probes.trace.records
     intercept(regions)
     if plan.wrapped and request.plan is not None:
         planned_segments.follow(planned.put_into_effect(workload, request.plan), regions)

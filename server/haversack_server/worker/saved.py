@@ -33,10 +33,14 @@ class _Region:
 
 @dataclass(slots=True)
 class SavedWatch:
-    """Compares what forwards and replays save; one for a process, since it fills a table."""
+    """Compares what forwards and replays save; one for a process, since it fills a table.
+
+    ``first_different_call`` is the number of the first call whose replay saves other values.
+    """
 
     is_possible: bool = False
     _unwritten: Unwritten = field(default_factory=Unwritten)
+    first_different_call: int | None = None
     _open: list[tuple[Call, Any]] = field(default_factory=list)
     _places: dict[int, int] = field(default_factory=dict)
     _regions: dict[str, _Region] = field(default_factory=dict)
@@ -87,6 +91,8 @@ class SavedWatch:
         region.compared_count += 1
         if saved.content != again.content:
             region.different_count += 1
+            known = self.first_different_call
+            self.first_different_call = saved.call if known is None else min(known, saved.call)
             region.first_different = region.first_different or f"{saved.place}, {again.about}"
 
     def _check(self, own: Check) -> Check:
@@ -102,7 +108,8 @@ class SavedWatch:
         call = self._open[-1][0]
         self._regions.setdefault(call.region, _Region()).saved_count += not call.in_replay
         place = self._places[id(call)] = self._places.get(id(call), 0) + 1
-        return _Saved(self, told, about, content, call.region, f"tensor {place} of those saved")
+        name = f"tensor {place} of those saved"
+        return _Saved(self, told, about, content, call.region, name, call.number)
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -115,6 +122,7 @@ class _Saved:
     content: str
     region: str = ""
     place: str = ""
+    call: int = 0
 
     def __eq__(self, other: object) -> bool:
         assert isinstance(other, _Saved)

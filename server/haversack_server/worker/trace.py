@@ -1,8 +1,9 @@
 """Records the operations of each region, in forward and in replay.
 
-A traced run explains a difference and never decides one. Its replays run to their end, since what
-early stop leaves out cannot be compared. Digests are taken with all modes off, so that a mode of
-selective checkpointing does not count them, and never of memory that nothing has written yet.
+A traced run explains a difference and never decides one. Replays that it records run to their
+end, since what early stop leaves out cannot be compared. Digests are taken with all modes off, so
+that a mode of selective checkpointing does not count them, and never of memory that nothing has
+written yet.
 """
 
 import sys
@@ -31,15 +32,26 @@ _ZOO = "haversack_server.worker.zoo"
 
 @dataclass(slots=True)
 class TraceWatch:
-    """Records every entry into a region; afterwards finds the first difference."""
+    """Records every entry into a region; afterwards finds the first difference.
+
+    ``last_call`` is the number of the last call that is recorded: where a call is known whose
+    replay differs, none after it can be the first. None records all.
+    """
 
     modules: Mapping[int, str]
     tensors: Mapping[int, str]
+    last_call: int | None = None
     _calls: list[tuple[Call, list[list[Operation]]]] = field(default_factory=list)
     _open: list[Any] = field(default_factory=list)
 
+    def records(self, call: Call) -> bool:
+        """Whether it records a call."""
+        return self.last_call is None or call.number <= self.last_call
+
     def entered(self, call: Call, given: Mapping[str, object]) -> None:
         """Begin to record an entry."""
+        if not self.records(call):
+            return
         entries = next((entries for known, entries in self._calls if known is call), None)
         if entries is None:
             entries = []
@@ -52,7 +64,8 @@ class TraceWatch:
 
     def left(self, call: Call) -> None:
         """End the record of an entry."""
-        self._open.pop().__exit__(None, None, None)
+        if self.records(call):
+            self._open.pop().__exit__(None, None, None)
 
     def first_difference(self) -> FirstDifference | None:
         """Compare every replay with its forward, in the order of the forwards."""

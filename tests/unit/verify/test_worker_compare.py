@@ -55,6 +55,9 @@ def test_equal_values_give_no_row(value: Any) -> None:
         (ONE.double(), ONE.double() + 1e-6, Closeness.DIFFERENT),
         (torch.tensor([0.0]), torch.tensor([-0.0]), Closeness.CLOSE),
         (torch.tensor([math.nan]), torch.tensor([0.0]), Closeness.DIFFERENT),
+        (torch.tensor([math.inf]), torch.tensor([3e38]), Closeness.DIFFERENT),
+        (torch.tensor([math.inf, 1.0]), torch.tensor([math.inf, 1.0000001]), Closeness.CLOSE),
+        (torch.tensor([math.nan, 1.0]), torch.tensor([math.nan, 1.0000001]), Closeness.CLOSE),
         (torch.tensor([1]), torch.tensor([2]), Closeness.DIFFERENT),
     ],
 )
@@ -66,6 +69,16 @@ def test_other_bits_are_measured_against_the_tolerance(
     assert row.closeness is closeness
     assert row.max_difference is not None
     assert "tolerance" in row.note or "must be equal" in row.note
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, 8), (1, 9), (2, 10), (1, 4), (3, 5)])
+def test_a_part_of_any_place_and_size_is_compared_to_its_last_bit(start: int, end: int) -> None:
+    plain = torch.arange(12, dtype=torch.int32)[start:end]
+    assert compare(plain, plain.clone()) is None
+    for place in range(end - start):
+        other = plain.clone()
+        other[place] += 1
+        assert compare(plain, other) is not None
 
 
 def test_a_number_against_nan_is_infinitely_far() -> None:

@@ -10,11 +10,13 @@ torch = pytest.importorskip("torch", reason="the worker needs the extra torch")
 from torch import nn  # noqa: E402
 from torch.utils import checkpoint  # noqa: E402
 
+from haversack.verify import DifferenceCause  # noqa: E402
 from haversack_server.worker import region_state  # noqa: E402
 from haversack_server.worker.probes import Probe, probes_of  # noqa: E402
 from haversack_server.worker.region_state import StateWatch, module_paths  # noqa: E402
 from haversack_server.worker.regions import Call, Regions  # noqa: E402
 from haversack_server.worker.saved import SavedWatch  # noqa: E402
+from haversack_server.worker.trace import TraceWatch  # noqa: E402
 from haversack_server.worker.unwritten import Unwritten  # noqa: E402
 
 CHECKS = "_allowed_determinism_checks_to_fns"
@@ -91,6 +93,46 @@ def test_without_the_table_there_is_no_probe_and_it_is_said(
     assert probes.renamed_check is None
     (said,) = probes.notes()
     assert "no place for the probe of saved values" in said
+
+
+def three_regions(watch: Any, *, to_the_end: Any = None) -> Regions:
+    """Run three regions after each other; the last two draw masks that replays draw anew."""
+    renamed = watch.renamed if isinstance(watch, SavedWatch) else None
+    regions = Regions({}, direct=False, renamed_check=renamed, watchers=[watch])
+    regions.to_the_end = to_the_end or regions.to_the_end
+    x = torch.randn(8, requires_grad=True)
+    for rate in (0.0, 0.5, 0.5):
+        settings = {**SETTINGS, "preserve_rng_state": False}
+        x = regions.handle(checkpointed, lambda x, rate=rate: _masked(x, rate), x, **settings)
+    x.sum().backward()
+    return regions
+
+
+def _masked(x: Any, rate: float) -> Any:
+    return (x.sin() * (torch.rand(8) if rate else 1)).cos().tanh()
+
+
+def test_the_first_call_that_differs_is_the_first_of_the_forward() -> None:
+    watch = SavedWatch()
+    watch.install()
+    three_regions(watch)
+    assert watch.first_different_call == 1
+
+
+def test_a_trace_up_to_a_call_finds_what_a_whole_one_finds() -> None:
+    whole, short = TraceWatch({}, {}), TraceWatch({}, {}, last_call=1)
+    three_regions(whole)
+    three_regions(short)
+    found = whole.first_difference()
+    assert found is not None
+    assert (found.cause, found.operation) == (DifferenceCause.RNG, "aten.rand.default")
+    assert short.first_difference() == found
+
+
+def test_only_replays_that_are_traced_run_to_their_end() -> None:
+    watch = TraceWatch({}, {}, last_call=1)
+    regions = three_regions(watch, to_the_end=watch.records)
+    assert [call.completions for call in regions.calls] == [2, 2, 1]
 
 
 class Counting(nn.Module):
