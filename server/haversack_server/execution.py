@@ -19,6 +19,7 @@ from haversack.verify import (
     VerifyRequest,
     VerifyRunning,
 )
+from haversack.verify_devices import VerifyDevice
 from haversack_server.job import Job
 from haversack_server.local_place import LocalPlace
 from haversack_server.places import JobProcess, Place, Start
@@ -73,9 +74,10 @@ class Executor:
         ``begun`` is called once it waits for nothing more.
         """
         report = reports.blank(job.request, job.job_id)
-        where = _Where(job.device)
+        where = _Where(device=job.device, executor=self.place.name)
         try:
             process = await self.place.start(self._start(job))
+            where.gpus = process.gpus
         except NotStartedError as failed:
             reason = FailureReason.WORKER_NOT_STARTED
             return reports.failed(report, VerifyFailure(reason=reason, message=str(failed)))
@@ -162,12 +164,18 @@ class Executor:
         )
 
 
-@dataclass(slots=True)
+@dataclass(kw_only=True, slots=True)
 class _Where:
-    """Where a job runs: the device's number here, and what its process says before all else."""
+    """Where a job runs: its devices as the caller calls them, and what its process says first."""
 
     device: str
+    executor: str
+    gpus: tuple[VerifyDevice, ...] = ()
     said: VerifyEnvironment | None = None
+
+    def completed(self, said: VerifyEnvironment) -> VerifyEnvironment:
+        """Put into a process's words what it does not know; its GPUs are 0 on for it."""
+        return replace(said, device=self.device, executor=self.executor, gpus=self.gpus)
 
 
 def _preloads(request: VerifyRequest) -> tuple[str, ...]:
@@ -184,7 +192,7 @@ def _completed(report: VerifyReport, where: _Where, last_words: str) -> VerifyRe
     """Add what the process does not know, or could not tell: what it printed, where it ran."""
     environment = report.environment or where.said
     if environment is not None:
-        report = replace(report, environment=replace(environment, device=where.device))
+        report = replace(report, environment=where.completed(environment))
     if report.failure is not None:
         return replace(report, failure=replace(report.failure, stderr_tail=last_words))
     return report

@@ -12,10 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from haversack.verify_devices import ListVerifyDevicesResponse, VerifyDevice
+from haversack_server.gpus.attached import GpuUnavailableError, attached_gpus
+from haversack_server.gpus.taking import listed, take
 from haversack_server.leftovers import remove_folder, tail
 from haversack_server.places import JobProcess, Start
 from haversack_server.processes import NotStartedError, Process, start_afresh
-from haversack_server.verify.admissible import check_attached, gpu_of
+from haversack_server.verify.admissible import check_attached
 from haversack_server.verify.shardable import devices_of
 from haversack_server.zygote import Zygote
 
@@ -28,6 +31,7 @@ class LocalProcess:
 
     process: Process
     folder: pathlib.Path
+    gpus: tuple[VerifyDevice, ...] = ()
 
     @property
     def scratch(self) -> str:
@@ -69,9 +73,21 @@ class LocalPlace:
         self._zygote: Zygote | None = None
         self._starting = asyncio.Lock()
 
-    def check_device(self, device: str) -> None:
-        """Raise InvalidRequestError if the device is not attached to this machine."""
-        check_attached(device)
+    @property
+    def name(self) -> str:
+        """What reports call it."""
+        return "local"
+
+    def check_device(self, device: str, ranks: int) -> None:
+        """Raise InvalidRequestError unless this machine has the device, and one for each rank."""
+        check_attached(device, ranks)
+
+    async def devices(self) -> ListVerifyDevicesResponse:
+        """List this machine's GPUs, as they are now."""
+        found = await asyncio.to_thread(listed)
+        return ListVerifyDevicesResponse(
+            devices=found, notes=attached_gpus().said, executor=self.name
+        )
 
     def width(self, device: str) -> int:
         """Give how many jobs may be started on a device at once."""
@@ -90,17 +106,21 @@ class LocalPlace:
 
     async def start(self, start: Start) -> JobProcess:
         """Start a process. Raises NotStartedError."""
+        gpus = await _taken(start) if start.device != "cpu" else ()
         scratch = pathlib.Path(tempfile.mkdtemp(dir=self._home()))
         try:
-            return LocalProcess(await self._process(start, limits_of(start, scratch)), scratch)
+            process = await self._process(start, limits_of(start, scratch), gpus)
         except BaseException:
             await _remove(scratch)
             raise
+        return LocalProcess(process, scratch, gpus)
 
-    async def _process(self, start: Start, limits: Mapping[str, Any]) -> Process:
-        if start.device != "cpu":
-            gpus = [gpu_of(device) or "" for device in devices_of(start.device, start.ranks)]
-            return await start_afresh(limits, gpu=",".join(gpus), parent=self._parent)
+    async def _process(
+        self, start: Start, limits: Mapping[str, Any], gpus: tuple[VerifyDevice, ...]
+    ) -> Process:
+        if gpus:
+            names = ",".join(attached_gpus().gpu(each.device).cuda_name for each in gpus)
+            return await start_afresh(limits, gpu=names, parent=self._parent)
         with contextlib.suppress(NotStartedError):
             return await self._fork(start, limits)
         # It may have died since the last job; a second death is not chance.
@@ -143,6 +163,14 @@ def limits_of(start: Start, scratch: pathlib.Path) -> Mapping[str, Any]:
 def half_of_memory() -> int:
     """Give half of the machine's memory, in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+
+async def _taken(start: Start) -> tuple[VerifyDevice, ...]:
+    """Look at the GPUs of a job, off the event loop: NVML may take a second to wake a driver."""
+    try:
+        return await asyncio.to_thread(take, devices_of(start.device, start.ranks))
+    except GpuUnavailableError as missing:
+        raise NotStartedError(str(missing)) from missing
 
 
 async def _remove(folder: pathlib.Path) -> None:

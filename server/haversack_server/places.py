@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from haversack.verify_devices import ListVerifyDevicesResponse, VerifyDevice
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Start:
@@ -36,6 +38,11 @@ class JobProcess(Protocol):
         """Its scratch folder, on the machine that it runs on."""
         ...
 
+    @property
+    def gpus(self) -> tuple[VerifyDevice, ...]:
+        """The GPUs that it has, as they were right before it; none on the CPU."""
+        ...
+
     async def send(self, message: Mapping[str, Any]) -> None:
         """Send it a frame."""
         ...
@@ -56,8 +63,17 @@ class JobProcess(Protocol):
 class Place(Protocol):
     """Starts the processes of jobs."""
 
-    def check_device(self, device: str) -> None:
-        """Raise InvalidRequestError if no process can have the device."""
+    @property
+    def name(self) -> str:
+        """What reports call it: "local" or "ray"."""
+        ...
+
+    def check_device(self, device: str, ranks: int) -> None:
+        """Raise InvalidRequestError if no process can have the device, one for each rank."""
+        ...
+
+    async def devices(self) -> ListVerifyDevicesResponse:
+        """List the GPUs that jobs may have, as they are now."""
         ...
 
     def width(self, device: str) -> int:

@@ -4,6 +4,7 @@ The process is the one that a server's own machine would start, with the same li
 this one, however that ends. Imports neither ray nor torch.
 """
 
+import os
 from typing import Any
 
 from haversack_server.local_place import LocalPlace
@@ -12,7 +13,8 @@ from haversack_server.processes import NotStartedError
 from haversack_server.verify import frames
 from haversack_server.verify.records import from_json, to_json
 
-SCRATCH, NOT_STARTED, NO_FRAME = "scratch", "not_started", "no_frame"
+SCRATCH, GPUS, NOT_STARTED, NO_FRAME = "scratch", "gpus", "not_started", "no_frame"
+_SHOWS_ALL = "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"
 
 
 class RemoteJob:
@@ -26,12 +28,15 @@ class RemoteJob:
         self._process: JobProcess | None = None
 
     async def start(self, start: bytes) -> bytes:
-        """Start it; gives a frame that says where its scratch folder is, or why it has none."""
+        """Start it; gives a frame with its scratch folder and its GPUs, or why it has neither."""
+        asked = from_json(Start, unpacked(start))
         try:
-            self._process = await self._place.start(from_json(Start, unpacked(start)))
+            _check_gpus_are_shown(asked)
+            self._process = await self._place.start(asked)
         except NotStartedError as failed:
             return frames.pack({NOT_STARTED: str(failed)})
-        return frames.pack({SCRATCH: self._process.scratch})
+        gpus = [to_json(each) for each in self._process.gpus]
+        return frames.pack({SCRATCH: self._process.scratch, GPUS: gpus})
 
     async def send(self, frame: bytes) -> None:
         """Send it a frame."""
@@ -58,6 +63,15 @@ class RemoteJob:
     def _held(self) -> JobProcess:
         assert self._process is not None, "start comes first"
         return self._process
+
+
+def _check_gpus_are_shown(start: Start) -> None:
+    """Raise NotStartedError where Ray does not say which GPUs are the job's."""
+    if start.device != "cpu" and os.environ.get(_SHOWS_ALL, "0").lower() not in ("", "0", "false"):
+        raise NotStartedError(
+            f"{_SHOWS_ALL} is set on the machine of the cluster, so that jobs would share GPUs "
+            "without knowing; unset it there"
+        )
 
 
 def packed(record: Any) -> bytes:

@@ -126,7 +126,7 @@ class PlanRequest(_message.Message):
     rank: _builtins.int
     """Plan for the class of this rank only; every class of ranks if not given."""
     graph_ns: _builtins.int
-    """Most time for a plan of a graph, after which it is feasible with its gap; 10 seconds if not given."""
+    """Most work for a plan of a graph, as OR-Tools counts it without a clock, about nanoseconds of one core; past it the plan is feasible with its gap. 10 seconds if not given."""
     @_builtins.property
     def state_bytes(self) -> _common_pb2.StateBytes:
         """Not answered for a plan: states have no activations to choose from."""
@@ -253,7 +253,7 @@ class PlanConstraints(_message.Message):
     equal_treatment: _builtins.bool
     """Treat equal blocks alike, and all ranks; the answer says what that costs."""
     without_segments: _builtins.bool
-    """Leave segments of several blocks out, as sharded models need."""
+    """Leave segments of several blocks out."""
     @_builtins.property
     def must_save(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of blocks that must save."""
@@ -841,6 +841,69 @@ class SolvedBy(_message.Message):
 Global___SolvedBy: _TypeAlias = SolvedBy  # noqa: Y015
 
 @_typing.final
+class CountedStep(_message.Message):
+    """What a profile's plan counts in the step whose peak it predicts, so that the same step can be measured.
+
+    The peak has all of it: parameters, their gradients, the optimizer's state, inputs and buffers, and what blocks
+    and the optimizer make while they run. Gradients of inputs are there from the moment in which they are made until
+    the step ends; the next one has arguments of its own.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OPTIMIZER_FIELD_NUMBER: _builtins.int
+    OPTIMIZER_CLASS_FIELD_NUMBER: _builtins.int
+    OPTIMIZER_STATE_BYTES_FIELD_NUMBER: _builtins.int
+    PARAMETER_BYTES_FIELD_NUMBER: _builtins.int
+    GRADIENT_BYTES_FIELD_NUMBER: _builtins.int
+    STANDING_BYTES_FIELD_NUMBER: _builtins.int
+    LOSS_FIELD_NUMBER: _builtins.int
+    MICROBATCHES_FIELD_NUMBER: _builtins.int
+    DEVICE_FIELD_NUMBER: _builtins.int
+    TIMED_ON_FIELD_NUMBER: _builtins.int
+    optimizer: _common_pb2.Optimizer.ValueType
+    """The optimizer that was named, or taken where the workload has none; unspecified where the workload's own was stepped."""
+    optimizer_class: _builtins.str
+    """Class of the optimizer that was stepped when the workload was profiled, such as "AdamW"; empty where its state is counted in copies of the gradients."""
+    optimizer_state_bytes: _builtins.int
+    """Bytes of the optimizer's state, in the number type of the step that was profiled."""
+    parameter_bytes: _builtins.int
+    """Bytes of parameters."""
+    gradient_bytes: _builtins.int
+    """Bytes of the gradients that the step makes, those of arguments that ask for one included."""
+    standing_bytes: _builtins.int
+    """Bytes of the step's arguments and of buffers."""
+    loss: _builtins.str
+    """Where the loss came from, as the profile says."""
+    microbatches: _builtins.int
+    """Microbatches before the optimizer's step."""
+    device: _builtins.str
+    """Device whose kernels were profiled: "cpu", for fake tensors too, or the name of a GPU."""
+    timed_on: _builtins.str
+    """Device on which recomputation was timed; empty where times are a roofline's."""
+    def __init__(
+        self,
+        *,
+        optimizer: _common_pb2.Optimizer.ValueType = ...,
+        optimizer_class: _builtins.str = ...,
+        optimizer_state_bytes: _builtins.int = ...,
+        parameter_bytes: _builtins.int = ...,
+        gradient_bytes: _builtins.int = ...,
+        standing_bytes: _builtins.int = ...,
+        loss: _builtins.str = ...,
+        microbatches: _builtins.int = ...,
+        device: _builtins.str = ...,
+        timed_on: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device", b"device", "gradient_bytes", b"gradient_bytes", "loss", b"loss", "microbatches", b"microbatches", "optimizer", b"optimizer", "optimizer_class", b"optimizer_class", "optimizer_state_bytes", b"optimizer_state_bytes", "parameter_bytes", b"parameter_bytes", "standing_bytes", b"standing_bytes", "timed_on", b"timed_on"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CountedStep: _TypeAlias = CountedStep  # noqa: Y015
+
+@_typing.final
 class PlanResponse(_message.Message):
     """What to save and what to recompute."""
 
@@ -883,6 +946,9 @@ class PlanResponse(_message.Message):
     EQUAL_TREATMENT_NS_FIELD_NUMBER: _builtins.int
     MODEL_FINGERPRINT_FIELD_NUMBER: _builtins.int
     PARALLELISM_FIELD_NUMBER: _builtins.int
+    COUNTED_FIELD_NUMBER: _builtins.int
+    PRECISION_FIELD_NUMBER: _builtins.int
+    REDUCE_TYPE_FIELD_NUMBER: _builtins.int
     status: Global___PlanStatus.ValueType
     """How good the plan is."""
     total_gain: _builtins.int
@@ -917,6 +983,10 @@ class PlanResponse(_message.Message):
     """Time that treating equal blocks and ranks alike adds to the best plan; absent where it was not asked for."""
     model_fingerprint: _builtins.str
     """Digest of the whole model that was profiled, by which a client refuses another one that has equal blocks; empty for a described model."""
+    precision: _common_pb2.Precision.ValueType
+    """Numbers of a profile's step, as its profile has them; PRECISION_UNSPECIFIED elsewhere."""
+    reduce_type: _common_pb2.NumberType.ValueType
+    """Type in which FSDP2 reduces gradients under mixed precision; NUMBER_TYPE_UNSPECIFIED elsewhere."""
     @_builtins.property
     def saved(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Candidates that are saved, as indices from 0 in rising order."""
@@ -997,6 +1067,10 @@ class PlanResponse(_message.Message):
     def parallelism(self) -> _common_pb2.Parallelism:
         """How a profiled step is spread over ranks, as the plan was made for; absent on one rank, and for a described model."""
 
+    @_builtins.property
+    def counted(self) -> Global___CountedStep:
+        """What the predicted step consists of; absent for a described model, whose step no workload is, and for candidates."""
+
     def __init__(
         self,
         *,
@@ -1037,10 +1111,13 @@ class PlanResponse(_message.Message):
         equal_treatment_ns: _builtins.int | None = ...,
         model_fingerprint: _builtins.str = ...,
         parallelism: _common_pb2.Parallelism | None = ...,
+        counted: Global___CountedStep | None = ...,
+        precision: _common_pb2.Precision.ValueType = ...,
+        reduce_type: _common_pb2.NumberType.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_equal_treatment_ns", b"_equal_treatment_ns", "_extra_share", b"_extra_share", "_predicted_peak_bytes", b"_predicted_peak_bytes", "budget", b"budget", "certificate", b"certificate", "equal_treatment_ns", b"equal_treatment_ns", "extra_share", b"extra_share", "floor_at", b"floor_at", "parallelism", b"parallelism", "peak_at", b"peak_at", "predicted_peak_bytes", b"predicted_peak_bytes", "profile", b"profile", "reading", b"reading", "solved_by", b"solved_by"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_equal_treatment_ns", b"_equal_treatment_ns", "_extra_share", b"_extra_share", "_predicted_peak_bytes", b"_predicted_peak_bytes", "budget", b"budget", "certificate", b"certificate", "counted", b"counted", "equal_treatment_ns", b"equal_treatment_ns", "extra_share", b"extra_share", "floor_at", b"floor_at", "parallelism", b"parallelism", "peak_at", b"peak_at", "predicted_peak_bytes", b"predicted_peak_bytes", "profile", b"profile", "reading", b"reading", "solved_by", b"solved_by"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_equal_treatment_ns", b"_equal_treatment_ns", "_extra_share", b"_extra_share", "_predicted_peak_bytes", b"_predicted_peak_bytes", "actions", b"actions", "assumptions", b"assumptions", "baselines", b"baselines", "basis", b"basis", "budget", b"budget", "certificate", b"certificate", "equal_treatment_ns", b"equal_treatment_ns", "extra_ns", b"extra_ns", "extra_share", b"extra_share", "floor_at", b"floor_at", "floor_bytes", b"floor_bytes", "frontier", b"frontier", "gap", b"gap", "ignored_inputs", b"ignored_inputs", "lower_bound", b"lower_bound", "model_fingerprint", b"model_fingerprint", "model_version", b"model_version", "moments", b"moments", "not_modelled", b"not_modelled", "parallelism", b"parallelism", "peak_at", b"peak_at", "predicted_peak_bytes", b"predicted_peak_bytes", "profile", b"profile", "ranks", b"ranks", "reading", b"reading", "reason", b"reason", "relief", b"relief", "request_digest", b"request_digest", "rung", b"rung", "saved", b"saved", "settings", b"settings", "solved_by", b"solved_by", "solver", b"solver", "status", b"status", "total_gain", b"total_gain", "total_size_bytes", b"total_size_bytes", "what_ifs", b"what_ifs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_equal_treatment_ns", b"_equal_treatment_ns", "_extra_share", b"_extra_share", "_predicted_peak_bytes", b"_predicted_peak_bytes", "actions", b"actions", "assumptions", b"assumptions", "baselines", b"baselines", "basis", b"basis", "budget", b"budget", "certificate", b"certificate", "counted", b"counted", "equal_treatment_ns", b"equal_treatment_ns", "extra_ns", b"extra_ns", "extra_share", b"extra_share", "floor_at", b"floor_at", "floor_bytes", b"floor_bytes", "frontier", b"frontier", "gap", b"gap", "ignored_inputs", b"ignored_inputs", "lower_bound", b"lower_bound", "model_fingerprint", b"model_fingerprint", "model_version", b"model_version", "moments", b"moments", "not_modelled", b"not_modelled", "parallelism", b"parallelism", "peak_at", b"peak_at", "precision", b"precision", "predicted_peak_bytes", b"predicted_peak_bytes", "profile", b"profile", "ranks", b"ranks", "reading", b"reading", "reason", b"reason", "reduce_type", b"reduce_type", "relief", b"relief", "request_digest", b"request_digest", "rung", b"rung", "saved", b"saved", "settings", b"settings", "solved_by", b"solved_by", "solver", b"solver", "status", b"status", "total_gain", b"total_gain", "total_size_bytes", b"total_size_bytes", "what_ifs", b"what_ifs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__equal_treatment_ns: _TypeAlias = _typing.Literal["equal_treatment_ns"]  # noqa: Y015
     _WhichOneofArgType__equal_treatment_ns: _TypeAlias = _typing.Literal["_equal_treatment_ns", b"_equal_treatment_ns"]  # noqa: Y015

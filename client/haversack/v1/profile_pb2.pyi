@@ -45,6 +45,13 @@ class Profile(_message.Message):
     MODEL_FINGERPRINT_FIELD_NUMBER: _builtins.int
     MODEL_FORWARD_PEAK_BYTES_FIELD_NUMBER: _builtins.int
     MODEL_BACKWARD_PEAK_BYTES_FIELD_NUMBER: _builtins.int
+    OPTIMIZER_FIELD_NUMBER: _builtins.int
+    OPTIMIZER_CLASS_FIELD_NUMBER: _builtins.int
+    LOSS_FIELD_NUMBER: _builtins.int
+    TIMED_ON_FIELD_NUMBER: _builtins.int
+    NOTES_FIELD_NUMBER: _builtins.int
+    SKIP_TENSORS_FIELD_NUMBER: _builtins.int
+    PRECISION_FIELD_NUMBER: _builtins.int
     format_version: _builtins.int
     """Version of this format; 1."""
     fingerprint: _builtins.str
@@ -73,6 +80,16 @@ class Profile(_message.Message):
     """Highest bytes of the last block's forward until the model returns, what its caller computes of its output left out; absent where it is not known, then the table's figure holds."""
     model_backward_peak_bytes: _builtins.int
     """Highest bytes of the last block's backward once the gradient of the model's output is there; absent where it is not known, then the table's figure holds."""
+    optimizer: _common_pb2.Optimizer.ValueType
+    """The optimizer that the workload was given to be profiled with; unspecified where its own was stepped, or none."""
+    optimizer_class: _builtins.str
+    """Class of the optimizer that was stepped, such as "AdamW"; empty where there was none."""
+    loss: _builtins.str
+    """Where the loss of the profiled step came from: "the workload's own" or "the model's output"; empty where it is not known."""
+    timed_on: _builtins.str
+    """Device on which the recomputation of blocks was timed; empty where times are a roofline's."""
+    precision: _common_pb2.Precision.ValueType
+    """Numbers that the step was run with: FP32_BF16_COMPUTE as FSDP2's mixed precision runs it, parameters in bf16 and what units are given cast to it; PRECISION_UNSPECIFIED as the model runs by itself. Bytes of parameters and of the optimizer are of what is stored."""
     @_builtins.property
     def blocks(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProfileBlock]:
         """The blocks, in the order of the forward."""
@@ -84,6 +101,14 @@ class Profile(_message.Message):
     @_builtins.property
     def not_profiled(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """What was not looked at, in words."""
+
+    @_builtins.property
+    def notes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What came of figures that were measured since, a sentence for each; a plan repeats them among what it assumes."""
+
+    @_builtins.property
+    def skip_tensors(self) -> _containers.RepeatedCompositeFieldContainer[Global___SkipTensor]:
+        """Tensors that some plans free before the backward comes to their makers, whose tables have them under every option."""
 
     def __init__(
         self,
@@ -105,10 +130,17 @@ class Profile(_message.Message):
         model_fingerprint: _builtins.str = ...,
         model_forward_peak_bytes: _builtins.int | None = ...,
         model_backward_peak_bytes: _builtins.int | None = ...,
+        optimizer: _common_pb2.Optimizer.ValueType = ...,
+        optimizer_class: _builtins.str = ...,
+        loss: _builtins.str = ...,
+        timed_on: _builtins.str = ...,
+        notes: _abc.Iterable[_builtins.str] | None = ...,
+        skip_tensors: _abc.Iterable[Global___SkipTensor] | None = ...,
+        precision: _common_pb2.Precision.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_model_backward_peak_bytes", b"_model_backward_peak_bytes", "_model_forward_peak_bytes", b"_model_forward_peak_bytes", "_optimizer_state_bytes", b"_optimizer_state_bytes", "model_backward_peak_bytes", b"model_backward_peak_bytes", "model_forward_peak_bytes", b"model_forward_peak_bytes", "optimizer_state_bytes", b"optimizer_state_bytes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_model_backward_peak_bytes", b"_model_backward_peak_bytes", "_model_forward_peak_bytes", b"_model_forward_peak_bytes", "_optimizer_state_bytes", b"_optimizer_state_bytes", "basis", b"basis", "blocks", b"blocks", "device", b"device", "fingerprint", b"fingerprint", "format_version", b"format_version", "held_by_caller_bytes", b"held_by_caller_bytes", "model_backward_peak_bytes", b"model_backward_peak_bytes", "model_fingerprint", b"model_fingerprint", "model_forward_peak_bytes", b"model_forward_peak_bytes", "not_profiled", b"not_profiled", "optimizer_state_bytes", b"optimizer_state_bytes", "optimizer_step_bytes", b"optimizer_step_bytes", "region_bytes", b"region_bytes", "standing_bytes", b"standing_bytes", "tables", b"tables", "torch_version", b"torch_version", "workspace_bytes", b"workspace_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_model_backward_peak_bytes", b"_model_backward_peak_bytes", "_model_forward_peak_bytes", b"_model_forward_peak_bytes", "_optimizer_state_bytes", b"_optimizer_state_bytes", "basis", b"basis", "blocks", b"blocks", "device", b"device", "fingerprint", b"fingerprint", "format_version", b"format_version", "held_by_caller_bytes", b"held_by_caller_bytes", "loss", b"loss", "model_backward_peak_bytes", b"model_backward_peak_bytes", "model_fingerprint", b"model_fingerprint", "model_forward_peak_bytes", b"model_forward_peak_bytes", "not_profiled", b"not_profiled", "notes", b"notes", "optimizer", b"optimizer", "optimizer_class", b"optimizer_class", "optimizer_state_bytes", b"optimizer_state_bytes", "optimizer_step_bytes", b"optimizer_step_bytes", "precision", b"precision", "region_bytes", b"region_bytes", "skip_tensors", b"skip_tensors", "standing_bytes", b"standing_bytes", "tables", b"tables", "timed_on", b"timed_on", "torch_version", b"torch_version", "workspace_bytes", b"workspace_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__model_backward_peak_bytes: _TypeAlias = _typing.Literal["model_backward_peak_bytes"]  # noqa: Y015
     _WhichOneofArgType__model_backward_peak_bytes: _TypeAlias = _typing.Literal["_model_backward_peak_bytes", b"_model_backward_peak_bytes"]  # noqa: Y015
@@ -124,6 +156,79 @@ class Profile(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__optimizer_state_bytes) -> _WhichOneofReturnType__optimizer_state_bytes | None: ...
 
 Global___Profile: _TypeAlias = Profile  # noqa: Y015
+
+@_typing.final
+class SkipTensor(_message.Message):
+    """Tensors that one block makes and blocks after the next one read: alive for as long as a block keeps them.
+
+    At blocks after the maker they are there in forward up to read_until, and in both passes from the first block on that keeps them. Elsewhere a plan needs size_bytes less than its tables say.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    MAKER_FIELD_NUMBER: _builtins.int
+    READ_UNTIL_FIELD_NUMBER: _builtins.int
+    KEPT_FROM_FIELD_NUMBER: _builtins.int
+    KEEPERS_FIELD_NUMBER: _builtins.int
+    size_bytes: _builtins.int
+    """Bytes of them together, once however many blocks keep them."""
+    maker: _builtins.int
+    """Index of the block that makes them, which has them in its own figures."""
+    read_until: _builtins.int
+    """Index of the last block in whose forward they are there whatever is chosen: it reads them, or the model's own code holds them so far."""
+    kept_from: _builtins.int
+    """Index of the first block that keeps them for its backward under every option; absent where none does."""
+    @_builtins.property
+    def keepers(self) -> _containers.RepeatedCompositeFieldContainer[Global___SkipKeeper]:
+        """Blocks before that which keep them under some of their options; the maker may be one."""
+
+    def __init__(
+        self,
+        *,
+        size_bytes: _builtins.int = ...,
+        maker: _builtins.int = ...,
+        read_until: _builtins.int = ...,
+        kept_from: _builtins.int | None = ...,
+        keepers: _abc.Iterable[Global___SkipKeeper] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_kept_from", b"_kept_from", "kept_from", b"kept_from"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_kept_from", b"_kept_from", "keepers", b"keepers", "kept_from", b"kept_from", "maker", b"maker", "read_until", b"read_until", "size_bytes", b"size_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__kept_from: _TypeAlias = _typing.Literal["kept_from"]  # noqa: Y015
+    _WhichOneofArgType__kept_from: _TypeAlias = _typing.Literal["_kept_from", b"_kept_from"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__kept_from) -> _WhichOneofReturnType__kept_from | None: ...
+
+Global___SkipTensor: _TypeAlias = SkipTensor  # noqa: Y015
+
+@_typing.final
+class SkipKeeper(_message.Message):
+    """A block that keeps tensors under some of its options."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BLOCK_FIELD_NUMBER: _builtins.int
+    OPTION_FIELD_NUMBER: _builtins.int
+    block: _builtins.int
+    """Index of the block."""
+    @_builtins.property
+    def option(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of the options under which it keeps them until its backward is over, as in its table."""
+
+    def __init__(
+        self,
+        *,
+        block: _builtins.int = ...,
+        option: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block", b"block", "option", b"option"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SkipKeeper: _TypeAlias = SkipKeeper  # noqa: Y015
 
 @_typing.final
 class ProfileBlock(_message.Message):
@@ -148,6 +253,7 @@ class ProfileBlock(_message.Message):
     ARRIVING_BYTES_FIELD_NUMBER: _builtins.int
     LEAVING_BYTES_FIELD_NUMBER: _builtins.int
     WAITING_BYTES_FIELD_NUMBER: _builtins.int
+    HELD_BY_CALLER_BYTES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the module; in parentheses for what runs before, between and after modules."""
     table: _builtins.int
@@ -178,6 +284,8 @@ class ProfileBlock(_message.Message):
     """Bytes that its backward leaves to the blocks before, gradients of what it was given; gradients of parameters not included. 0 by default."""
     waiting_bytes: _builtins.int
     """Bytes that are there when it begins to run again in its backward: what it retains, and gradients that wait. Absent where it was not run again: then they are bounded by its table."""
+    held_by_caller_bytes: _builtins.int
+    """Of the bytes that the caller holds to the end of the step, those that this block's forward makes; with several microbatches those of the one before are there beside them. 0 by default."""
     @_builtins.property
     def mutated_buffers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of buffers that its forward changes; recomputing it would change them twice."""
@@ -206,10 +314,11 @@ class ProfileBlock(_message.Message):
         arriving_bytes: _builtins.int = ...,
         leaving_bytes: _builtins.int = ...,
         waiting_bytes: _builtins.int | None = ...,
+        held_by_caller_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_forward_ns", b"_forward_ns", "_segment_bytes", b"_segment_bytes", "_segment_peak_bytes", b"_segment_peak_bytes", "_waiting_bytes", b"_waiting_bytes", "forward_ns", b"forward_ns", "segment_bytes", b"segment_bytes", "segment_peak_bytes", b"segment_peak_bytes", "waiting_bytes", b"waiting_bytes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_forward_ns", b"_forward_ns", "_segment_bytes", b"_segment_bytes", "_segment_peak_bytes", b"_segment_peak_bytes", "_waiting_bytes", b"_waiting_bytes", "arriving_bytes", b"arriving_bytes", "data_dependent", b"data_dependent", "draws_random", b"draws_random", "fingerprint", b"fingerprint", "forward_ns", b"forward_ns", "gradient_bytes", b"gradient_bytes", "has_collectives", b"has_collectives", "leaving_bytes", b"leaving_bytes", "mutated_buffers", b"mutated_buffers", "mutates_inputs", b"mutates_inputs", "name", b"name", "parameter_bytes", b"parameter_bytes", "parameters", b"parameters", "segment_bytes", b"segment_bytes", "segment_peak_bytes", b"segment_peak_bytes", "table", b"table", "waiting_bytes", b"waiting_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_forward_ns", b"_forward_ns", "_segment_bytes", b"_segment_bytes", "_segment_peak_bytes", b"_segment_peak_bytes", "_waiting_bytes", b"_waiting_bytes", "arriving_bytes", b"arriving_bytes", "data_dependent", b"data_dependent", "draws_random", b"draws_random", "fingerprint", b"fingerprint", "forward_ns", b"forward_ns", "gradient_bytes", b"gradient_bytes", "has_collectives", b"has_collectives", "held_by_caller_bytes", b"held_by_caller_bytes", "leaving_bytes", b"leaving_bytes", "mutated_buffers", b"mutated_buffers", "mutates_inputs", b"mutates_inputs", "name", b"name", "parameter_bytes", b"parameter_bytes", "parameters", b"parameters", "segment_bytes", b"segment_bytes", "segment_peak_bytes", b"segment_peak_bytes", "table", b"table", "waiting_bytes", b"waiting_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__forward_ns: _TypeAlias = _typing.Literal["forward_ns"]  # noqa: Y015
     _WhichOneofArgType__forward_ns: _TypeAlias = _typing.Literal["_forward_ns", b"_forward_ns"]  # noqa: Y015

@@ -22,19 +22,20 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from haversack.v1 import devices_pb2 as haversack_dot_v1_dot_devices__pb2
 from haversack.v1 import estimate_pb2 as haversack_dot_v1_dot_estimate__pb2
 from haversack.v1 import jobs_pb2 as haversack_dot_v1_dot_jobs__pb2
 from haversack.v1 import plan_pb2 as haversack_dot_v1_dot_plan__pb2
 from haversack.v1 import verify_pb2 as haversack_dot_v1_dot_verify__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ahaversack/v1/service.proto\x12\x0chaversack.v1\x1a\x1bhaversack/v1/estimate.proto\x1a\x17haversack/v1/jobs.proto\x1a\x17haversack/v1/plan.proto\x1a\x19haversack/v1/verify.proto2\xc8\x04\n\x10HaversackService\x12I\n\x08\x45stimate\x12\x1d.haversack.v1.EstimateRequest\x1a\x1e.haversack.v1.EstimateResponse\x12=\n\x04Plan\x12\x19.haversack.v1.PlanRequest\x1a\x1a.haversack.v1.PlanResponse\x12\x45\n\x06Verify\x12\x1b.haversack.v1.VerifyRequest\x1a\x1c.haversack.v1.VerifyResponse0\x01\x12U\n\x0c\x43\x61ncelVerify\x12!.haversack.v1.CancelVerifyRequest\x1a\".haversack.v1.CancelVerifyResponse\x12U\n\x0cGetVerifyJob\x12!.haversack.v1.GetVerifyJobRequest\x1a\".haversack.v1.GetVerifyJobResponse\x12[\n\x0eListVerifyJobs\x12#.haversack.v1.ListVerifyJobsRequest\x1a$.haversack.v1.ListVerifyJobsResponse\x12X\n\rListWorkloads\x12\".haversack.v1.ListWorkloadsRequest\x1a#.haversack.v1.ListWorkloadsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ahaversack/v1/service.proto\x12\x0chaversack.v1\x1a\x1ahaversack/v1/devices.proto\x1a\x1bhaversack/v1/estimate.proto\x1a\x17haversack/v1/jobs.proto\x1a\x17haversack/v1/plan.proto\x1a\x19haversack/v1/verify.proto2\xae\x05\n\x10HaversackService\x12I\n\x08\x45stimate\x12\x1d.haversack.v1.EstimateRequest\x1a\x1e.haversack.v1.EstimateResponse\x12=\n\x04Plan\x12\x19.haversack.v1.PlanRequest\x1a\x1a.haversack.v1.PlanResponse\x12\x45\n\x06Verify\x12\x1b.haversack.v1.VerifyRequest\x1a\x1c.haversack.v1.VerifyResponse0\x01\x12U\n\x0c\x43\x61ncelVerify\x12!.haversack.v1.CancelVerifyRequest\x1a\".haversack.v1.CancelVerifyResponse\x12U\n\x0cGetVerifyJob\x12!.haversack.v1.GetVerifyJobRequest\x1a\".haversack.v1.GetVerifyJobResponse\x12[\n\x0eListVerifyJobs\x12#.haversack.v1.ListVerifyJobsRequest\x1a$.haversack.v1.ListVerifyJobsResponse\x12\x64\n\x11ListVerifyDevices\x12&.haversack.v1.ListVerifyDevicesRequest\x1a\'.haversack.v1.ListVerifyDevicesResponse\x12X\n\rListWorkloads\x12\".haversack.v1.ListWorkloadsRequest\x1a#.haversack.v1.ListWorkloadsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'haversack.v1.service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_HAVERSACKSERVICE']._serialized_start=151
-  _globals['_HAVERSACKSERVICE']._serialized_end=735
+  _globals['_HAVERSACKSERVICE']._serialized_start=179
+  _globals['_HAVERSACKSERVICE']._serialized_end=865
 # @@protoc_insertion_point(module_scope)

@@ -3,6 +3,7 @@
 import grpc
 import warnings
 
+from haversack.v1 import devices_pb2 as haversack_dot_v1_dot_devices__pb2
 from haversack.v1 import estimate_pb2 as haversack_dot_v1_dot_estimate__pb2
 from haversack.v1 import jobs_pb2 as haversack_dot_v1_dot_jobs__pb2
 from haversack.v1 import plan_pb2 as haversack_dot_v1_dot_plan__pb2
@@ -70,6 +71,11 @@ class HaversackServiceStub(object):
                 request_serializer=haversack_dot_v1_dot_jobs__pb2.ListVerifyJobsRequest.SerializeToString,
                 response_deserializer=haversack_dot_v1_dot_jobs__pb2.ListVerifyJobsResponse.FromString,
                 _registered_method=True)
+        self.ListVerifyDevices = channel.unary_unary(
+                '/haversack.v1.HaversackService/ListVerifyDevices',
+                request_serializer=haversack_dot_v1_dot_devices__pb2.ListVerifyDevicesRequest.SerializeToString,
+                response_deserializer=haversack_dot_v1_dot_devices__pb2.ListVerifyDevicesResponse.FromString,
+                _registered_method=True)
         self.ListWorkloads = channel.unary_unary(
                 '/haversack.v1.HaversackService/ListWorkloads',
                 request_serializer=haversack_dot_v1_dot_verify__pb2.ListWorkloadsRequest.SerializeToString,
@@ -125,6 +131,13 @@ class HaversackServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListVerifyDevices(self, request, context):
+        """Lists the GPUs that Verify's jobs may have.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListWorkloads(self, request, context):
         """Lists the built-in workloads.
         """
@@ -164,6 +177,11 @@ def add_HaversackServiceServicer_to_server(servicer, server):
                     servicer.ListVerifyJobs,
                     request_deserializer=haversack_dot_v1_dot_jobs__pb2.ListVerifyJobsRequest.FromString,
                     response_serializer=haversack_dot_v1_dot_jobs__pb2.ListVerifyJobsResponse.SerializeToString,
+            ),
+            'ListVerifyDevices': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListVerifyDevices,
+                    request_deserializer=haversack_dot_v1_dot_devices__pb2.ListVerifyDevicesRequest.FromString,
+                    response_serializer=haversack_dot_v1_dot_devices__pb2.ListVerifyDevicesResponse.SerializeToString,
             ),
             'ListWorkloads': grpc.unary_unary_rpc_method_handler(
                     servicer.ListWorkloads,
@@ -336,6 +354,33 @@ class HaversackService(object):
             '/haversack.v1.HaversackService/ListVerifyJobs',
             haversack_dot_v1_dot_jobs__pb2.ListVerifyJobsRequest.SerializeToString,
             haversack_dot_v1_dot_jobs__pb2.ListVerifyJobsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListVerifyDevices(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/haversack.v1.HaversackService/ListVerifyDevices',
+            haversack_dot_v1_dot_devices__pb2.ListVerifyDevicesRequest.SerializeToString,
+            haversack_dot_v1_dot_devices__pb2.ListVerifyDevicesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -5,6 +5,7 @@ isort:skip_file
 
 from collections import abc as _abc
 from grpc import aio as _aio
+from haversack.v1 import devices_pb2 as _devices_pb2
 from haversack.v1 import estimate_pb2 as _estimate_pb2
 from haversack.v1 import jobs_pb2 as _jobs_pb2
 from haversack.v1 import plan_pb2 as _plan_pb2
@@ -51,6 +52,8 @@ class HaversackServiceStub:
     """Tells where a job stands, with its report if it is over."""
     ListVerifyJobs: _grpc.UnaryUnaryMultiCallable[_jobs_pb2.ListVerifyJobsRequest, _jobs_pb2.ListVerifyJobsResponse]
     """Lists the jobs that the server knows, the latest first."""
+    ListVerifyDevices: _grpc.UnaryUnaryMultiCallable[_devices_pb2.ListVerifyDevicesRequest, _devices_pb2.ListVerifyDevicesResponse]
+    """Lists the GPUs that Verify's jobs may have."""
     ListWorkloads: _grpc.UnaryUnaryMultiCallable[_verify_pb2.ListWorkloadsRequest, _verify_pb2.ListWorkloadsResponse]
     """Lists the built-in workloads."""
 
@@ -74,6 +77,8 @@ class HaversackServiceAsyncStub(HaversackServiceStub):
     """Tells where a job stands, with its report if it is over."""
     ListVerifyJobs: _aio.UnaryUnaryMultiCallable[_jobs_pb2.ListVerifyJobsRequest, _jobs_pb2.ListVerifyJobsResponse]  # type: ignore[assignment]
     """Lists the jobs that the server knows, the latest first."""
+    ListVerifyDevices: _aio.UnaryUnaryMultiCallable[_devices_pb2.ListVerifyDevicesRequest, _devices_pb2.ListVerifyDevicesResponse]  # type: ignore[assignment]
+    """Lists the GPUs that Verify's jobs may have."""
     ListWorkloads: _aio.UnaryUnaryMultiCallable[_verify_pb2.ListWorkloadsRequest, _verify_pb2.ListWorkloadsResponse]  # type: ignore[assignment]
     """Lists the built-in workloads."""
 
@@ -130,6 +135,14 @@ class HaversackServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_jobs_pb2.ListVerifyJobsResponse, _abc.Awaitable[_jobs_pb2.ListVerifyJobsResponse]]:
         """Lists the jobs that the server knows, the latest first."""
+
+    @_abc_1.abstractmethod
+    def ListVerifyDevices(
+        self,
+        request: _devices_pb2.ListVerifyDevicesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_devices_pb2.ListVerifyDevicesResponse, _abc.Awaitable[_devices_pb2.ListVerifyDevicesResponse]]:
+        """Lists the GPUs that Verify's jobs may have."""
 
     @_abc_1.abstractmethod
     def ListWorkloads(

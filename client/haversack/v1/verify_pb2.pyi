@@ -15,6 +15,8 @@ from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from haversack.v1 import common_pb2 as _common_pb2
+from haversack.v1 import devices_pb2 as _devices_pb2
+from haversack.v1 import plan_pb2 as _plan_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -369,7 +371,7 @@ class _FailureReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Failure
     FAILURE_REASON_CANCELLED: _FailureReason.ValueType  # 6
     """The job was cancelled, or nobody read its stream any more."""
     FAILURE_REASON_DEVICE_FAULT: _FailureReason.ValueType  # 7
-    """The device failed, and its process with it."""
+    """The device failed, and its process with it; or torch can use none there."""
     FAILURE_REASON_WORKER_NOT_STARTED: _FailureReason.ValueType  # 8
     """The worker did not start, so the job never ran."""
     FAILURE_REASON_SERVER_RESTARTED: _FailureReason.ValueType  # 9
@@ -395,7 +397,7 @@ FAILURE_REASON_OUT_OF_MEMORY: FailureReason.ValueType  # 5
 FAILURE_REASON_CANCELLED: FailureReason.ValueType  # 6
 """The job was cancelled, or nobody read its stream any more."""
 FAILURE_REASON_DEVICE_FAULT: FailureReason.ValueType  # 7
-"""The device failed, and its process with it."""
+"""The device failed, and its process with it; or torch can use none there."""
 FAILURE_REASON_WORKER_NOT_STARTED: FailureReason.ValueType  # 8
 """The worker did not start, so the job never ran."""
 FAILURE_REASON_SERVER_RESTARTED: FailureReason.ValueType  # 9
@@ -644,6 +646,7 @@ class VerifyPlan(_message.Message):
     PREDICTED_PEAK_BYTES_FIELD_NUMBER: _builtins.int
     PREDICTED_EXTRA_NS_FIELD_NUMBER: _builtins.int
     MODEL_FINGERPRINT_FIELD_NUMBER: _builtins.int
+    COUNTED_FIELD_NUMBER: _builtins.int
     predicted_peak_bytes: _builtins.int
     """Peak that the plan predicts, in allocated bytes; the report then has it beside the measured one."""
     predicted_extra_ns: _builtins.int
@@ -656,6 +659,12 @@ class VerifyPlan(_message.Message):
     def actions(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.BlockAction]:
         """Option of each block, as Plan answers it; blocks that are not named save."""
 
+    @_builtins.property
+    def counted(self) -> _plan_pb2.CountedStep:
+        """What the predicted step consists of, as Plan answers it: the same step is then measured. Without it the
+        prediction is held against nothing.
+        """
+
     def __init__(
         self,
         *,
@@ -663,10 +672,11 @@ class VerifyPlan(_message.Message):
         predicted_peak_bytes: _builtins.int | None = ...,
         predicted_extra_ns: _builtins.int | None = ...,
         model_fingerprint: _builtins.str = ...,
+        counted: _plan_pb2.CountedStep | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_predicted_extra_ns", b"_predicted_extra_ns", "_predicted_peak_bytes", b"_predicted_peak_bytes", "predicted_extra_ns", b"predicted_extra_ns", "predicted_peak_bytes", b"predicted_peak_bytes"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_predicted_extra_ns", b"_predicted_extra_ns", "_predicted_peak_bytes", b"_predicted_peak_bytes", "counted", b"counted", "predicted_extra_ns", b"predicted_extra_ns", "predicted_peak_bytes", b"predicted_peak_bytes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_predicted_extra_ns", b"_predicted_extra_ns", "_predicted_peak_bytes", b"_predicted_peak_bytes", "actions", b"actions", "model_fingerprint", b"model_fingerprint", "predicted_extra_ns", b"predicted_extra_ns", "predicted_peak_bytes", b"predicted_peak_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_predicted_extra_ns", b"_predicted_extra_ns", "_predicted_peak_bytes", b"_predicted_peak_bytes", "actions", b"actions", "counted", b"counted", "model_fingerprint", b"model_fingerprint", "predicted_extra_ns", b"predicted_extra_ns", "predicted_peak_bytes", b"predicted_peak_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__predicted_extra_ns: _TypeAlias = _typing.Literal["predicted_extra_ns"]  # noqa: Y015
     _WhichOneofArgType__predicted_extra_ns: _TypeAlias = _typing.Literal["_predicted_extra_ns", b"_predicted_extra_ns"]  # noqa: Y015
@@ -1210,7 +1220,9 @@ class VerifyMemory(_message.Message):
     checkpointed_retained_bytes: _builtins.int
     """Live bytes between forward and backward of the checkpointed step."""
     predicted_peak_bytes: _builtins.int
-    """Peak that the plan predicts; absent without a plan that says one."""
+    """Peak that the plan predicts, with model states, which the figures above leave out; absent without a plan that says
+    one.
+    """
     method: _builtins.str
     """How it was measured, and what is not counted."""
     def __init__(
@@ -1282,6 +1294,7 @@ class VerifyEnvironment(_message.Message):
     WORLD_SIZE_FIELD_NUMBER: _builtins.int
     BACKEND_FIELD_NUMBER: _builtins.int
     ISOLATION_FIELD_NUMBER: _builtins.int
+    GPUS_FIELD_NUMBER: _builtins.int
     torch: _builtins.str
     """Version of torch."""
     python: _builtins.str
@@ -1310,6 +1323,12 @@ class VerifyEnvironment(_message.Message):
     def isolation(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """What confined the job's process, and what did not, in words."""
 
+    @_builtins.property
+    def gpus(self) -> _containers.RepeatedCompositeFieldContainer[_devices_pb2.VerifyDevice]:
+        """GPUs of the job, as they were found right before it began: one, or one for each rank in their
+        order. None on the CPU.
+        """
+
     def __init__(
         self,
         *,
@@ -1326,10 +1345,11 @@ class VerifyEnvironment(_message.Message):
         world_size: _builtins.int = ...,
         backend: _builtins.str = ...,
         isolation: _abc.Iterable[_builtins.str] | None = ...,
+        gpus: _abc.Iterable[_devices_pb2.VerifyDevice] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["backend", b"backend", "default_dtype", b"default_dtype", "deterministic_algorithms", b"deterministic_algorithms", "device", b"device", "device_name", b"device_name", "executor", b"executor", "isolation", b"isolation", "numpy", b"numpy", "platform", b"platform", "python", b"python", "threads", b"threads", "torch", b"torch", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backend", b"backend", "default_dtype", b"default_dtype", "deterministic_algorithms", b"deterministic_algorithms", "device", b"device", "device_name", b"device_name", "executor", b"executor", "gpus", b"gpus", "isolation", b"isolation", "numpy", b"numpy", "platform", b"platform", "python", b"python", "threads", b"threads", "torch", b"torch", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1704,7 +1724,8 @@ Global___ResumedStep: _TypeAlias = ResumedStep  # noqa: Y015
 @_typing.final
 class VerifyApplied(_message.Message):
     """A plan in effect: whole training steps, measured on the job's device as haversack.torch.measure
-    does. It never touches the verdict; a peak above the prediction is a warning.
+    does. A measured peak above the prediction, or a region that does not run again as the plan has it,
+    is a difference of the facets MEMORY and RECOMPUTE_COUNTS: a warning, an error if strict.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1720,6 +1741,11 @@ class VerifyApplied(_message.Message):
     MEASURED_EXTRA_NS_FIELD_NUMBER: _builtins.int
     METHOD_FIELD_NUMBER: _builtins.int
     SEGMENT_COUNT_FIELD_NUMBER: _builtins.int
+    REPLAYED_COUNT_FIELD_NUMBER: _builtins.int
+    SEGMENTS_IN_EFFECT_FIELD_NUMBER: _builtins.int
+    NOT_COMPARED_FIELD_NUMBER: _builtins.int
+    FINDINGS_FIELD_NUMBER: _builtins.int
+    PLAIN_NS_FIELD_NUMBER: _builtins.int
     saved_count: _builtins.int
     """Blocks that the plan saves."""
     recomputed_count: _builtins.int
@@ -1744,6 +1770,24 @@ class VerifyApplied(_message.Message):
     """How it was measured."""
     segment_count: _builtins.int
     """Segments of the plan: blocks that follow one another and are recomputed as one."""
+    replayed_count: _builtins.int
+    """Regions that ran again in the checkpointed run, by the names of the plan's blocks: as many as the plan recomputes,
+    wholly or in part.
+    """
+    segments_in_effect: _builtins.int
+    """Segments that were in effect in the measured step."""
+    plain_ns: _builtins.int
+    """Median time of a step that saves everything."""
+    @_builtins.property
+    def not_compared(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Why a figure is not compared, a sentence for each: it begins with "peak" or "time"."""
+
+    @_builtins.property
+    def findings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Where what was measured is apart from what was predicted, a sentence for each: it begins with "peak", "time",
+        "regions" or "segments".
+        """
+
     def __init__(
         self,
         *,
@@ -1758,10 +1802,15 @@ class VerifyApplied(_message.Message):
         measured_extra_ns: _builtins.int = ...,
         method: _builtins.str = ...,
         segment_count: _builtins.int = ...,
+        replayed_count: _builtins.int = ...,
+        segments_in_effect: _builtins.int = ...,
+        not_compared: _abc.Iterable[_builtins.str] | None = ...,
+        findings: _abc.Iterable[_builtins.str] | None = ...,
+        plain_ns: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_predicted_extra_ns", b"_predicted_extra_ns", "_predicted_peak_bytes", b"_predicted_peak_bytes", "predicted_extra_ns", b"predicted_extra_ns", "predicted_peak_bytes", b"predicted_peak_bytes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_predicted_extra_ns", b"_predicted_extra_ns", "_predicted_peak_bytes", b"_predicted_peak_bytes", "measured_extra_ns", b"measured_extra_ns", "measured_peak_bytes", b"measured_peak_bytes", "method", b"method", "peak_at", b"peak_at", "plain_peak_bytes", b"plain_peak_bytes", "predicted_extra_ns", b"predicted_extra_ns", "predicted_peak_bytes", b"predicted_peak_bytes", "recomputed_count", b"recomputed_count", "saved_count", b"saved_count", "segment_count", b"segment_count", "selective_count", b"selective_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_predicted_extra_ns", b"_predicted_extra_ns", "_predicted_peak_bytes", b"_predicted_peak_bytes", "findings", b"findings", "measured_extra_ns", b"measured_extra_ns", "measured_peak_bytes", b"measured_peak_bytes", "method", b"method", "not_compared", b"not_compared", "peak_at", b"peak_at", "plain_ns", b"plain_ns", "plain_peak_bytes", b"plain_peak_bytes", "predicted_extra_ns", b"predicted_extra_ns", "predicted_peak_bytes", b"predicted_peak_bytes", "recomputed_count", b"recomputed_count", "replayed_count", b"replayed_count", "saved_count", b"saved_count", "segment_count", b"segment_count", "segments_in_effect", b"segments_in_effect", "selective_count", b"selective_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__predicted_extra_ns: _TypeAlias = _typing.Literal["predicted_extra_ns"]  # noqa: Y015
     _WhichOneofArgType__predicted_extra_ns: _TypeAlias = _typing.Literal["_predicted_extra_ns", b"_predicted_extra_ns"]  # noqa: Y015

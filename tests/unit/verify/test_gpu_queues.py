@@ -10,6 +10,7 @@ import pytest
 from haversack.parallelism import Sharding
 from haversack.run import WorkloadReference
 from haversack.verify import FailureReason, VerifyRequest, VerifyWorld
+from haversack.verify_devices import ListVerifyDevicesResponse
 from haversack_server.jobs import JobRunner
 from haversack_server.places import Start
 from haversack_server.verify.shardable import devices_of
@@ -22,6 +23,7 @@ class Ends:
     """A process that is gone a moment later."""
 
     scratch = "/nowhere"
+    gpus = ()
 
     def __init__(self, ended: Any) -> None:
         self._ended = ended
@@ -46,7 +48,14 @@ class Gpus:
         self.in_use: Counter[str] = Counter()
         self.together = 0
 
-    def check_device(self, device: str) -> None: ...
+    @property
+    def name(self) -> str:
+        return "gpus"
+
+    def check_device(self, device: str, ranks: int) -> None: ...
+
+    async def devices(self) -> ListVerifyDevicesResponse:
+        return ListVerifyDevicesResponse()
 
     def width(self, device: str) -> int:
         return 1

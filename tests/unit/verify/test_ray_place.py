@@ -4,143 +4,29 @@ import asyncio
 import importlib.util
 import os
 import pathlib
-from collections.abc import Callable, Mapping
-from types import SimpleNamespace
-from typing import Any
+from dataclasses import replace
 
 import pytest
+from tests.unit.verify.played_ray import START, EchoPlace, EchoProcess, Joined, Ray, joining
 
 from haversack.errors import HaversackError, InvalidRequestError, MissingExtraError
 from haversack.run import WorkloadReference
 from haversack.verify import FailureReason, JobState, VerifyRequest, VerifyWorld
+from haversack.verify_devices import VerifyDevice
 from haversack_server import jobs
 from haversack_server.job import Job
 from haversack_server.jobs import JobRunner
 from haversack_server.places import JobProcess, Start
 from haversack_server.processes import NotStartedError, start_afresh
 from haversack_server.ray_place import RayPlace, check_address
-from haversack_server.remote_job import RemoteJob, unpacked
+from haversack_server.remote_job import RemoteJob, packed, unpacked
 from haversack_server.verify import frames
 from haversack_server.verify.frames import FrameError
 
-START = Start(job_id="job", device="cpu", deadline_ns=10**9)
-
-
-class LostError(Exception):
-    """What ray raises where an actor is gone."""
-
-
-class Actor:
-    """Runs the methods of an object as ray would; a lost one answers nothing."""
-
-    def __init__(self, held: object, *, is_lost: bool) -> None:
-        self._held, self._is_lost = held, is_lost
-
-    def __getattr__(self, name: str) -> Any:
-        async def remote(*given: Any) -> Any:
-            if self._is_lost:
-                raise LostError("stack\nthe worker died")
-            assert all(isinstance(each, bytes) for each in given)
-            return await getattr(self._held, name)(*given)
-
-        return SimpleNamespace(remote=remote)
-
-
-class Ray:
-    """One cluster; ``lost`` actors are gone before they answer."""
-
-    def __init__(self, lost: int = 0, machines: tuple[Mapping[str, float], ...] = ()) -> None:
-        self.lost, self.machines = lost, machines or ({"CPU": 4.0, "GPU": 1.0},)
-        self.asked: list[Mapping[str, Any]] = []
-        self.killed = 0
-        self.is_headless = False
-        self.held = RemoteJob(EchoPlace(has_room=True))
-        self.exceptions = SimpleNamespace(RayError=LostError)
-
-    def nodes(self) -> list[Mapping[str, Any]]:
-        if self.is_headless:
-            raise LostError("no head")
-        return [{"Alive": True, "Resources": each} for each in self.machines]
-
-    def remote(self, kind: type) -> Any:
-        assert kind is RemoteJob
-        return self
-
-    def options(self, **asked: Any) -> Any:
-        self.asked.append(asked)
-        is_lost = len(self.asked) <= self.lost
-        return SimpleNamespace(remote=lambda: Actor(self.held, is_lost=is_lost))
-
-    def kill(self, actor: object, *, no_restart: bool) -> None:
-        assert no_restart
-        self.killed += 1
-
-
-class EchoProcess:
-    """The process of such a place."""
-
-    scratch = "/far/away"
-
-    def __init__(self) -> None:
-        self.frames: list[Mapping[str, Any]] = []
-
-    async def send(self, message: Mapping[str, Any]) -> None:
-        self.frames.append(message)
-
-    async def receive(self) -> dict[str, Any] | None:
-        if not self.frames:
-            return None
-        frame = dict(self.frames.pop(0))
-        if "torn" in frame:
-            raise FrameError("half a frame")
-        return frame
-
-    async def status(self) -> int | None:
-        return -9
-
-    async def close(self) -> str:
-        return "last words"
-
-
-class EchoPlace:
-    """Starts it, once there is ``room``."""
-
-    def __init__(self, jobs: int = 1, *, has_room: bool = False) -> None:
-        self.room = asyncio.Event()
-        if has_room:
-            self.room.set()
-        self.jobs = jobs
-        self.starts: list[Start] = []
-
-    def check_device(self, device: str) -> None: ...
-
-    def width(self, device: str) -> int:
-        return self.jobs
-
-    async def warm(self) -> None: ...
-
-    async def start(self, start: Start) -> JobProcess:
-        self.starts.append(start)
-        await self.room.wait()
-        return EchoProcess()
-
-    async def close(self) -> None: ...
-
 
 @pytest.fixture
-def place(monkeypatch: pytest.MonkeyPatch) -> Callable[[Ray], RayPlace]:
-    """Make a place that has joined a cluster already."""
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _: object())
-
-    def joined(ray: Ray) -> RayPlace:
-        place = RayPlace(jobs=8)
-        monkeypatch.setattr(place, "_ray", ray)
-        return place
-
-    return joined
-
-
-Joined = Callable[[Ray], RayPlace]
+def place(monkeypatch: pytest.MonkeyPatch) -> Joined:
+    return joining(monkeypatch)
 
 
 async def test_frames_go_to_the_far_process_and_back_as_bytes(place: Joined) -> None:
@@ -161,11 +47,7 @@ async def test_frames_go_to_the_far_process_and_back_as_bytes(place: Joined) -> 
 
 @pytest.mark.parametrize(
     ("start", "cpus", "gpus"),
-    [
-        (START, 1, 0),
-        (Start(job_id="j", device="cuda:0", deadline_ns=1, threads=3), 3, 1),
-        (Start(job_id="j", device="cpu", deadline_ns=1, threads=2, ranks=2), 4, 0),
-    ],
+    [(START, 1, 0), (Start(job_id="j", device="cuda:0", deadline_ns=1, threads=3), 3, 1)],
 )
 async def test_an_actor_asks_for_what_its_job_uses_and_is_never_restarted(
     place: Joined, start: Start, cpus: int, gpus: int
@@ -176,6 +58,30 @@ async def test_an_actor_asks_for_what_its_job_uses_and_is_never_restarted(
     assert asked == {
         "num_cpus": cpus, "num_gpus": gpus, "max_restarts": 0, "max_task_retries": 0,
     }  # fmt: skip
+    assert ray.util.made == []
+
+
+async def test_where_ray_hides_no_gpu_none_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES", "1")
+    place = EchoPlace(has_room=True)
+    answer = unpacked(await RemoteJob(place).start(packed(replace(START, device="cuda:0"))))
+    assert "unset it there" in answer["not_started"]
+    assert place.starts == []
+    assert "scratch" in unpacked(await RemoteJob(place).start(packed(START)))
+
+
+async def test_the_gpus_of_a_far_process_are_told(place: Joined) -> None:
+    ray = Ray()
+    gpu = VerifyDevice(device="cuda:0", uuid="GPU-1", memory_bytes=2**33, notes=("in use",))
+    ray.held = RemoteJob(EchoPlace(has_room=True, gpus=(gpu,)))
+    process = await place(ray).start(replace(START, device="cuda:0"))
+    assert process.gpus == (gpu,)
+
+
+async def test_a_cluster_lists_its_machines(place: Joined) -> None:
+    listed = await place(Ray()).devices()
+    assert (listed.executor, listed.devices) == ("ray", ())
+    assert listed.notes == ("machine 10.0.0.1 has 4 CPU and 1 GPU",)
 
 
 async def test_a_worker_that_is_lost_before_the_process_runs_is_replaced_once(
@@ -246,6 +152,28 @@ async def test_a_job_is_queued_until_its_place_has_room(monkeypatch: pytest.Monk
     assert set(reports) == {FailureReason.WORKER_LOST}
 
 
+async def test_a_report_says_where_its_job_ran(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "check_admissible", lambda *_: None)
+    gpu = VerifyDevice(device="cuda:1", uuid="GPU-1")
+
+    class Says(EchoPlace):
+        async def start(self, start: Start) -> JobProcess:
+            process = EchoProcess((gpu,))
+            # The process calls its first GPU 0, whichever it is here.
+            process.frames.append({"environment": {"torch": "2", "device": "cuda:0"}})
+            return process
+
+    asked = VerifyRequest(workload=WorkloadReference(name="mlp"), device="cuda:1")
+    async with JobRunner(place=Says()) as runner:
+        job = runner.submit(asked)
+        await ended(job)
+    assert job.report is not None
+    environment = job.report.environment
+    assert environment is not None
+    assert (environment.executor, environment.device) == ("echo", "cuda:1")
+    assert environment.gpus == (gpu,)
+
+
 async def ended(job: Job) -> FailureReason | None:
     *_, last = [event async for event in job.events()]
     assert last.report is not None
@@ -273,9 +201,9 @@ def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_gpu_is_taken_as_it_is_free(place: Joined) -> None:
     for device in ("cpu", "cuda:0"):
-        place(Ray()).check_device(device)
+        place(Ray()).check_device(device, 2)
     with pytest.raises(InvalidRequestError, match="cuda:1 names a GPU of one machine"):
-        place(Ray()).check_device("cuda:1")
+        place(Ray()).check_device("cuda:1", 1)
 
 
 async def test_a_process_started_afresh_ends_without_its_parent(tmp_path: pathlib.Path) -> None:
