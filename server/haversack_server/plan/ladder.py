@@ -50,7 +50,7 @@ class Ladder:
         self.chain = chain
         self.table = chain.tables()
         self._state_limit = state_limit
-        self._solving = solving
+        self.solving = solving
 
     @cached_property
     def pieces(self) -> tuple[tuple[Piece, ...], ...]:
@@ -71,6 +71,8 @@ class Ladder:
             limit = f"none in a chain of more than {MOST_BLOCKS} parts"
         elif self.cuts and longest > nested.MOST_BLOCKS:
             limit = f"none within another in a row of more than {nested.MOST_BLOCKS} blocks"
+        elif self.cuts and nested.gathers_again(self.chain):
+            limit = "none within another where weights are gathered again for a block's backward"
         else:
             return ()
         return (f"segments: {limit}; the floor is the least peak of plans without such",)
@@ -82,11 +84,11 @@ class Ladder:
 
     def solve(self, budget_bytes: int) -> Found:
         """Find the cheapest plan for a budget that is not below the floor."""
-        if not self.cuts or ceiling.floor(self.table, self._solving.cancel).peak_bytes <= (
+        if not self.cuts or ceiling.floor(self.table, self.solving.cancel).peak_bytes <= (
             budget_bytes
         ):
             choice, why = ceiling.solve(
-                self.table, budget_bytes, state_limit=self._state_limit, solving=self._solving
+                self.table, budget_bytes, state_limit=self._state_limit, solving=self.solving
             )
             found = replace(
                 self._of_choice(choice),
@@ -101,7 +103,7 @@ class Ladder:
         if not budgets:
             return ()
         choices = ceiling.frontier(
-            self.table, budgets, state_limit=self._state_limit, cancel=self._solving.cancel
+            self.table, budgets, state_limit=self._state_limit, cancel=self.solving.cancel
         )
         return tuple(
             self._cut(budget, self._of_choice(choice) if choice.feasible else None)
@@ -127,7 +129,7 @@ class Ladder:
         if not self.cuts or below == 0:
             assert found is not None
             return found
-        cut = cheapest(self.pieces, budget_bytes, below, self._solving.cancel)
+        cut = cheapest(self.pieces, budget_bytes, below, self.solving.cancel)
         if cut is not None and cut.pieces:
             return _of_cut(cut)
         assert found is not None
