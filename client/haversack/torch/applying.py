@@ -21,7 +21,6 @@ from haversack.torch.planned_segments import segments_of
 from haversack.torch.policy import Policy, parsed
 from haversack.torch.regions import Region, caching_configs
 from haversack.torch.replay import ContextFn
-from haversack.torch.segment_runs import Nest
 from haversack.torch.segments import Member, Segment
 
 Placed = Region | Member
@@ -91,8 +90,7 @@ def apply(model: nn.Module, plan: Plan, *, context_fn: ContextFn | None = None) 
     check(_other_model(inner, plan))
     blocks = named_blocks(inner, names, "plan.actions")
     policies, segments = _policies(plan, actions), segments_of(plan)
-    segmented = {name for segment in segments for name in segment.blocks}
-    _refuse_sharded(blocks, segmented)
+    segmented = {name for planned in segments for name in planned.blocks}
     for name, block in blocks.items():
         _refuse(inner, name, block)
     regions: list[tuple[nn.Module, Placed]] = [
@@ -100,17 +98,12 @@ def apply(model: nn.Module, plan: Plan, *, context_fn: ContextFn | None = None) 
         for name, block in blocks.items()
         if name not in segmented
     ]
-    for segment in segments:
-        own = {name: blocks[name] for name in segment.blocks}
-        regions += _members(own, segment.nest, context_fn)
+    for planned in segments:
+        own = {name: blocks[name] for name in planned.blocks}
+        around = [[module for _, module in _outwards(inner, name)] for name in own]
+        segment = Segment(own, nest=planned.nest, context_fn=context_fn, around=around)
+        regions += zip(own.values(), segment.members, strict=True)
     return Applied(regions, {action.block: action.option for action in actions}, inner)
-
-
-def _members(
-    blocks: Mapping[str, nn.Module], nest: Nest, context_fn: ContextFn | None
-) -> Iterator[tuple[nn.Module, Member]]:
-    segment = Segment(blocks, nest=nest, context_fn=context_fn)
-    return zip(blocks.values(), segment.members, strict=True)
 
 
 def _changing(plan: Plan) -> list[BlockAction]:
@@ -202,16 +195,6 @@ def _refuse(model: nn.Module, name: str, block: nn.Module) -> None:
             raise NotSupportedError(
                 f"{name} cannot be recomputed: {path or 'it'} would change its running statistics "
                 "twice; let the plan save it (must_save)"
-            )
-
-
-def _refuse_sharded(blocks: Mapping[str, nn.Module], segmented: set[str]) -> None:
-    for name, block in blocks.items():
-        # By name: to import DTensor takes seconds.
-        if name in segmented and any(hasattr(each, "placements") for each in block.parameters()):
-            raise NotSupportedError(
-                f"{name} is sharded, and its segment would run before its weights are gathered; "
-                "plan without segments"
             )
 
 

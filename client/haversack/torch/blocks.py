@@ -31,10 +31,10 @@ def detected_blocks(model: nn.Module) -> dict[str, nn.Module]:
 def chained_blocks(model: nn.Module) -> dict[str, nn.Module]:
     """Find blocks in a model that has no ``ModuleList``; empty if there are not two of them.
 
-    They are the children of the outermost ``Sequential``s, else the children with parameters of the
-    first module that has several.
+    They are the children of the outermost ``Sequential``s and ``ModuleDict``s, else the children
+    with parameters of the first module that has several.
     """
-    found = _children_of_outermost(model, nn.Sequential)
+    found = _children_of_outermost(model, nn.Sequential, nn.ModuleDict)
     path, module = "", model
     while len(found) < 2:
         children = dict(module.named_children())
@@ -50,8 +50,8 @@ def chained_blocks(model: nn.Module) -> dict[str, nn.Module]:
     return found
 
 
-def _children_of_outermost(model: nn.Module, kind: type[nn.Module]) -> dict[str, nn.Module]:
-    of_kind = [path for path, module in model.named_modules() if isinstance(module, kind)]
+def _children_of_outermost(model: nn.Module, *kinds: type[nn.Module]) -> dict[str, nn.Module]:
+    of_kind = [path for path, module in model.named_modules() if isinstance(module, kinds)]
     outer = [path for path in of_kind if not any(_is_within(path, other) for other in of_kind)]
     return {
         f"{path}.{name}" if path else name: block

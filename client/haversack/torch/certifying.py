@@ -1,10 +1,10 @@
 """A plan, certified: its step run as one whole under fake tensors, beside the prediction."""
 
 from haversack.errors import InvalidRequestError
-from haversack.fsdp2 import is_same_step, spread_in_words
 from haversack.observed import certificate_of
 from haversack.parallelism import Parallelism
 from haversack.plan import Certificate, Plan
+from haversack.spread import is_same_step, spread_in_words
 from haversack.torch.whole_step import whole_step
 from haversack.torch.workload import Workload
 
@@ -20,11 +20,12 @@ def certify(
 
     Nothing is computed and no memory taken. ``microbatches`` are those of one optimizer step, as
     the plan was made for (``training.accumulation``). ``parallelism`` is the plan's own if none is
-    given: on several ranks the step is that of rank 0 under ``fully_shard``, on a process group
-    that moves nothing; another one than that of a profile's plan is refused. What is above its
-    prediction, or more than 2 percent below, is among the ``findings``; ``holds`` says whether the
-    peak is within the budget. Raises ``InvalidRequestError`` for a workload without optimizer, what
-    ``apply`` raises for a plan of another model, and what ``profile`` raises.
+    given: on several ranks the step is that of rank 0 under ``DistributedDataParallel`` or
+    ``fully_shard``, on a process group that moves nothing; another one than that of a profile's
+    plan is refused. What is above its prediction, or more than 2 percent below, is among the
+    ``findings``; ``holds`` says whether the peak is within the budget. Raises
+    ``InvalidRequestError`` for a workload without optimizer, what ``apply`` raises for a plan of
+    another model, and what ``profile`` raises.
     """
     if workload.optimizer is None:
         raise InvalidRequestError(

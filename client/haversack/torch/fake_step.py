@@ -19,6 +19,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 from haversack.errors import InvalidRequestError, NotSupportedError
+from haversack.torch.casting import casting
 from haversack.torch.fakes import Fakes, fake_of, faked
 from haversack.torch.loss import loss_of
 from haversack.torch.own_calls import refusing_checkpoints, refusing_kept_graphs
@@ -53,6 +54,10 @@ def check_workload(workload: Workload) -> nn.Module:
                 f"{name or 'the model'} checkpoints by itself; switch that off before"
             )
     for name, parameter in model.named_parameters():
+        if nn.parameter.is_lazy(parameter):
+            raise InvalidRequestError(
+                f"{name} has no shape yet; call the model once before it is profiled", field="model"
+            )
         if hasattr(parameter, "placements"):
             raise NotSupportedError(f"{name} is sharded; profile the model before fully_shard")
     _check_optimizer(workload, model)
@@ -107,7 +112,9 @@ class FakeStep:
         try:
             for config in caching:
                 config.use_cache = False
-            with refusing_kept_graphs(names), self._placed() as mode:
+            units = [self._model, *map(self._model.get_submodule, self._watch.seen)]
+            cast = casting(units, self._fakes.computed_in)
+            with refusing_kept_graphs(names), cast, self._placed() as mode:
                 self._watch.begin(self._model)
                 self._put_blocks()
                 self._step(mode, backward)
@@ -201,8 +208,8 @@ def refusal_of(error: Exception, names: Mapping[int, str]) -> str | None:
         trace = trace.tb_next
     if isinstance(error, _DEPENDS):
         return (
-            f"{where} cannot be profiled: the shapes or the path of its step depend on data, at "
-            f"{error.func}"
+            f"{where} cannot be profiled: the shapes or the path of its step depend on data or on "
+            f"a draw (layerdrop), at {error.func}"
         )
     if is_of_fakes:
         return f"{where} cannot be profiled: an operation raised under fake tensors: {error}"

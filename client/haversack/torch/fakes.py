@@ -21,10 +21,16 @@ _TABLES = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set")
 
 
 class Fakes:
-    """The fakes of some tensors, each made once; they may serve several steps."""
+    """The fakes of some tensors, each made once; they may serve several steps.
 
-    def __init__(self, mode: FakeTensorMode | None = None) -> None:
+    Those of parameters have the type ``computed_in``, or their own.
+    """
+
+    def __init__(
+        self, mode: FakeTensorMode | None = None, *, computed_in: torch.dtype | None = None
+    ) -> None:
         self.mode = mode or FakeTensorMode(allow_non_fake_inputs=True)
+        self.computed_in = computed_in
         self._made: dict[int, Any] = {}
         self._real: list[torch.Tensor] = []  # held, so that no other gets its identity
 
@@ -35,16 +41,21 @@ class Fakes:
         """
         if id(tensor) not in self._made:
             self._real.append(tensor)
-            fake = self._on_cpu(tensor) if tensor.is_meta else self.mode.from_tensor(tensor)
+            casts = self.computed_in if isinstance(tensor, nn.Parameter) else None
+            is_as_it_is = not tensor.is_meta and casts in (None, tensor.dtype)
+            fake = self.mode.from_tensor(tensor) if is_as_it_is else self._made_of(tensor, casts)
             note_given(fake, tensor)
             self._made[id(tensor)] = fake
         self._made[id(tensor)].grad = None
         return self._made[id(tensor)]
 
-    def _on_cpu(self, tensor: torch.Tensor) -> Any:
+    def _made_of(self, tensor: torch.Tensor, casts: torch.dtype | None) -> Any:
         with self.mode:
             fake = torch.empty_strided(
-                tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu"
+                tensor.shape,
+                tensor.stride(),
+                dtype=casts or tensor.dtype,
+                device="cpu" if tensor.is_meta else tensor.device,
             )
             if isinstance(tensor, nn.Parameter):
                 return nn.Parameter(fake, requires_grad=tensor.requires_grad)

@@ -74,9 +74,9 @@ def figures(
             if event.in_model:
                 part.model_forward_peak_bytes = part.forward_peak_bytes
     for made in _all_made(events):
-        owner = owners.of(made)
-        if owner is not None and not (made.in_backward or made.outlives):
-            found[owner].retained_bytes += made.size_bytes
+        for owner in (owners.of(made), owners.also(made)):
+            if owner is not None and not (made.in_backward or made.outlives):
+                found[owner].retained_bytes += made.size_bytes
     for part, gradient_bytes in zip(found, live.gradients, strict=True):
         part.gradient_bytes = gradient_bytes
     return found

@@ -1,7 +1,10 @@
-"""Values of whole numbers beside their fakes: positions, masks, and what is computed of them.
+"""Values beside their fakes: whole numbers, constants, and what is computed of them alone.
 
-A fake tensor has no values, so a model that looks at its mask could not be run. Whole numbers are
-few and cheap: their values are computed for real as well, and a model that asks for one gets it.
+A fake tensor has no values, so a model that looks at its mask could not be run. Whole numbers
+(positions, masks) and what is made of no tensor (a mask of minus infinities) are few and cheap:
+their values are computed for real as well, and a model that asks for one gets it. A real tensor
+that meets fakes, such as a list of indices, is its own value. Parameters and other numbers that are
+given have none.
 """
 
 import contextlib
@@ -18,11 +21,14 @@ from torch.utils.weak import WeakIdKeyDictionary
 from haversack.torch.leaves import leaves_of
 
 _MOST = 1 << 22  # elements; a mask of positions by positions is not computed
+_MOST_FLOATS = 1 << 20  # the mask of 1024 positions that nn.Transformer makes and compares with
 _ASKED = {
     torch.ops.aten._local_scalar_dense.default,
     torch.ops.aten.is_nonzero.default,
     torch.ops.aten.item.default,
 }
+# The shape of their results is data: places of labels that are not left out, of patches in a mask.
+_SHAPED = {torch.ops.aten.nonzero.default, torch.ops.aten.masked_select.default}
 
 
 class _Value:
@@ -40,7 +46,7 @@ _VALUES: Any = WeakIdKeyDictionary()
 
 def note_given(fake: Any, real: torch.Tensor) -> None:
     """Note the value of an argument, if it is of whole numbers."""
-    if _is_small(real) and not real.is_meta:
+    if _is_whole(real) and real.numel() <= _MOST and not real.is_meta:
         with _disable_current_modes():
             _VALUES[fake] = _Value(real.detach().to("cpu", copy=True), is_given=True)
 
@@ -48,22 +54,44 @@ def note_given(fake: Any, real: torch.Tensor) -> None:
 def learn(operation: Any, args: Any, kwargs: Any, result: Any) -> None:
     """Compute the value of a result whose arguments are known."""
     made = [leaf for leaf in leaves_of(result) if isinstance(leaf, FakeTensor)]
-    if not made or not all(map(_is_small, made)) or _draws(operation):
+    if not made and operation._schema.is_mutable:  # lists are written to without a result
+        _forget([leaf for leaf in leaves_of((args, kwargs)) if isinstance(leaf, FakeTensor)])
+    if not made or not all(map(_is_small, made)):
         return
-    given = [leaf for leaf in leaves_of((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-    if not all(leaf in _VALUES for leaf in given):
+    if _draws(operation):
         _forget(made)
         return
-    is_given = any(_VALUES[leaf].is_given for leaf in given)
+    if operation._schema.is_mutable and not isinstance(args[0], FakeTensor):
+        return  # what is the model's own is not written to
+    given = [leaf for leaf in leaves_of((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    values = {id(leaf): _value_of(leaf) for leaf in given}
+    if not all(values.values()):
+        _forget(made)
+        return
+    is_given = any(value.is_given for value in values.values() if value is not None)
     on_cpu = {**kwargs, "device": "cpu"} if kwargs.get("device") is not None else kwargs
     with _disable_current_modes(), torch.no_grad():
         args, kwargs = tree_map_only(
-            torch.Tensor, lambda leaf: _VALUES[leaf].tensor, (args, on_cpu)
+            torch.Tensor, lambda leaf: _tensor_of(values[id(leaf)]), (args, on_cpu)
         )
         real = list(leaves_of(operation(*args, **kwargs)))
     for fake, value in zip(leaves_of(result), real, strict=True):
         if isinstance(fake, FakeTensor):
             _VALUES[fake] = _Value(value, is_given)
+
+
+def _value_of(tensor: torch.Tensor) -> _Value | None:
+    """Give what is known of a tensor; a real one of the model's own is its own value."""
+    if isinstance(tensor, FakeTensor):
+        found: _Value | None = _VALUES.get(tensor)
+        return found
+    is_real = _is_small(tensor) and not (tensor.is_meta or tensor.requires_grad)
+    return _Value(tensor, is_given=False) if is_real else None
+
+
+def _tensor_of(value: _Value | None) -> torch.Tensor:
+    assert value is not None  # of an argument that is known
+    return value.tensor
 
 
 def _forget(changed: Sequence[Any]) -> None:
@@ -76,7 +104,9 @@ def _forget(changed: Sequence[Any]) -> None:
 
 
 def answer(operation: Any, args: Any) -> Any:
-    """Give the number that a model asks a known tensor for; None if it asks for none."""
+    """Give the number or the shape that a model asks known tensors for; None if it asks none."""
+    if operation in _SHAPED:
+        return _shaped(operation, args)
     if operation not in _ASKED or args[0] not in _VALUES:
         return None
     with _disable_current_modes():
@@ -84,9 +114,21 @@ def answer(operation: Any, args: Any) -> Any:
     return bool(number) if operation is torch.ops.aten.is_nonzero.default else number
 
 
+def _shaped(operation: Any, args: Any) -> Any:
+    values = [_value_of(each) for each in args]
+    if not isinstance(args[0], FakeTensor) or not all(values):
+        return None
+    with _disable_current_modes():
+        real = operation(*map(_tensor_of, values))
+    fake: Any = args[0].fake_mode.from_tensor(real)
+    _VALUES[fake] = _Value(real, any(each.is_given for each in values if each is not None))
+    return fake
+
+
 def depends_on_data(operation: Any, args: Any) -> bool:
     """Whether an operation asks for a number that the caller's arguments decide."""
-    return operation in _ASKED and args[0] in _VALUES and _VALUES[args[0]].is_given
+    asks = operation in _ASKED or operation in _SHAPED
+    return asks and args[0] in _VALUES and _VALUES[args[0]].is_given
 
 
 @contextlib.contextmanager
@@ -105,8 +147,12 @@ def known_are_real() -> Iterator[None]:
 
 
 def _is_small(tensor: torch.Tensor) -> bool:
-    is_whole = not (tensor.dtype.is_floating_point or tensor.dtype.is_complex)
-    return is_whole and tensor.layout is torch.strided and tensor.numel() <= _MOST
+    most = _MOST if _is_whole(tensor) else _MOST_FLOATS
+    return tensor.layout is torch.strided and tensor.numel() <= most
+
+
+def _is_whole(tensor: torch.Tensor) -> bool:
+    return not (tensor.dtype.is_floating_point or tensor.dtype.is_complex)
 
 
 def _draws(operation: Any) -> bool:

@@ -16,7 +16,7 @@ from torch import nn
 from haversack import checks
 from haversack.basis import Basis
 from haversack.errors import InvalidRequestError, check
-from haversack.observed import Observed, certificate_of, repaired
+from haversack.observed import Observed, certificate_of, repaired, unused
 from haversack.plan import PeakAt, Plan
 from haversack.profile import Profile
 from haversack.torch.allocators import CpuReader, CudaReader, Reader
@@ -24,7 +24,7 @@ from haversack.torch.blocks import detected_blocks, inner_module, named_blocks
 from haversack.torch.boundaries import told
 from haversack.torch.loss import loss_of
 from haversack.torch.measured import Measured
-from haversack.torch.optimizers import storage_bytes
+from haversack.torch.optimizers import forget_gradients, storage_bytes
 from haversack.torch.workload import Workload
 
 
@@ -67,10 +67,14 @@ def measure(
 def calibrate(profile: Profile, plan: Plan, measured: Measured) -> Profile:
     """Give the profile with the reserve that a measured step of this plan turned out to need.
 
-    Planned with, it predicts for this plan at least what was measured; the basis is MEASURED.
+    Planned with, it predicts for this plan at least what was measured; the basis is MEASURED. A
+    peak below the prediction takes nothing from it, as the plan's assumptions then say.
     """
     return replace(
-        repaired(profile, plan, measured.observed), basis=Basis.MEASURED, device=measured.device
+        repaired(profile, plan, measured.observed),
+        basis=Basis.MEASURED,
+        device=measured.device,
+        notes=unused([("the step", measured.peak_bytes, plan.predicted_peak_bytes or 0)]),
     )
 
 
@@ -84,7 +88,8 @@ def _model(step: Callable[[], object] | Workload, model: nn.Module | None) -> nn
 
 
 def _step_of(workload: Workload) -> Callable[[], object]:
-    """Make the step of a training loop of the workload."""
+    """Make the step of a training loop of the workload; the next one has arguments of its own."""
+    given = (workload.args, dict(workload.kwargs))
 
     def step() -> None:
         output = workload.model(*workload.args, **workload.kwargs)
@@ -95,6 +100,7 @@ def _step_of(workload: Workload) -> Callable[[], object]:
         if workload.optimizer is not None:
             workload.optimizer.step()
         inner_module(workload.model).zero_grad(set_to_none=True)
+        forget_gradients(given)
 
     return step
 

@@ -9,20 +9,24 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from haversack.errors import InvalidRequestError, NotSupportedError
 from haversack.profile import Profile
 from haversack.torch.fakes import faked
+from haversack.torch.known import answer
 from haversack.torch.storages import Record, Storages
 from haversack.torch.workload import Workload
 from haversack.training import Optimizer
 
 NO_OPTIMIZER = "the optimizer's step and its state: the workload has none"
+_READ = torch.ops.aten._local_scalar_dense.default
 _SMALL = 1e-3  # a rate of learning; memory does not depend on it
 _MAKERS: dict[Optimizer, Callable[[list[Any]], torch.optim.Optimizer]] = {
     Optimizer.ADAMW: torch.optim.AdamW,
@@ -53,8 +57,9 @@ def with_optimizer(workload: Workload, named: Optimizer = Optimizer.UNSPECIFIED)
 
 def with_surroundings(profile: Profile, workload: Workload, model: nn.Module) -> Profile:
     """Add to a profile what stands beside its blocks; the optimizer is stepped under fakes."""
-    given = [list(model.buffers()), workload.args, dict(workload.kwargs)]
-    profile = replace(profile, standing_bytes=storage_bytes(given))
+    profile = replace(
+        profile, standing_bytes=standing_bytes(workload, model), loss=loss_in_words(workload)
+    )
     optimizer = workload.optimizer
     if optimizer is None:
         return profile
@@ -63,8 +68,19 @@ def with_surroundings(profile: Profile, workload: Workload, model: nn.Module) ->
         profile,
         optimizer_state_bytes=state,
         optimizer_step_bytes=step,
+        optimizer_class=type(optimizer).__name__,
         not_profiled=tuple(each for each in profile.not_profiled if each != NO_OPTIMIZER),
     )
+
+
+def standing_bytes(workload: Workload, model: nn.Module) -> int:
+    """Add up what stands through a whole step beside model states: buffers and arguments."""
+    return storage_bytes([list(model.buffers()), workload.args, dict(workload.kwargs)])
+
+
+def loss_in_words(workload: Workload) -> str:
+    """Say where the loss of a workload's step comes from."""
+    return "the model's output" if workload.loss is None else "the workload's own"
 
 
 def _stepped(optimizer: torch.optim.Optimizer, model: nn.Module) -> tuple[int, int]:
@@ -123,11 +139,35 @@ def stepping(
         for group in optimizer.param_groups:
             group["params"] = [_twin(each, twins, mode) for each in group["params"]]
         optimizer.state = defaultdict(dict)
-        yield
+        with mock.patch.object(optimizer, "step", _by_any_number(optimizer.step)):
+            yield
     finally:
         optimizer.state = state
         for group, parameters in zip(optimizer.param_groups, before, strict=True):
             group["params"] = parameters
+
+
+def _by_any_number(step: Callable[..., Any]) -> Callable[..., Any]:
+    def stepped(*args: Any, **kwargs: Any) -> Any:
+        mode: Any = _AnyNumber()  # type: ignore[no-untyped-call]
+        with mode:
+            return step(*args, **kwargs)
+
+    return stepped
+
+
+class _AnyNumber(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Gives 1 for a number that an optimizer reads of its gradients, as Adafactor reads norms.
+
+    It scales an update by it; which tensors there are does not depend on it.
+    """
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if func is _READ and isinstance(args[0], FakeTensor) and answer(func, args) is None:
+            return 1.0 if args[0].dtype.is_floating_point else True
+        return func(*args, **(kwargs or {}))
 
 
 def _twin(tensor: torch.Tensor, twins: dict[int, torch.Tensor], mode: FakeTensorMode) -> Any:
@@ -141,3 +181,10 @@ def storage_bytes(value: Any) -> int:
     leaves = [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
     storages = [leaf.untyped_storage() for leaf in leaves if leaf.layout is torch.strided]
     return sum({each._cdata: each.nbytes() for each in storages}.values())
+
+
+def forget_gradients(given: Any) -> None:
+    """Let go of the gradients of a step's arguments: every microbatch has arguments of its own."""
+    for leaf in tree_leaves(given):
+        if isinstance(leaf, torch.Tensor) and leaf.is_leaf:
+            leaf.grad = None

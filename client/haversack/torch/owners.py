@@ -15,17 +15,19 @@ Place = tuple[int, int]
 class Owners:
     """Answers for one run; ``passing`` are tensors that nobody keeps if all blocks are saved.
 
-    ``open_parts`` are the blocks that have a choice, ``policies`` what those that are selective
-    save.
+    ``open_parts`` are the blocks that have a choice, ``again`` those of them that run again in this
+    run, ``policies`` what those that are selective save.
     """
 
     def __init__(
         self,
         open_parts: Collection[int],
+        again: Collection[int],
         passing: Collection[Place],
         policies: Mapping[int, Collection[tuple[str, int]]],
     ) -> None:
         self._open_parts = open_parts
+        self._again = again
         self._passing = passing
         self._policies = policies
 
@@ -39,7 +41,17 @@ class Owners:
             return made.part
         if not made.is_kept:
             return None
-        return made.part if made.maker in self._policies.get(made.part, ()) else taker
+        return made.part if self._is_saved(made) and taker not in self._again else taker
+
+    def also(self, made: Made) -> int | None:
+        """Name the part that is charged with a tensor beside the one that retains it, if any is."""
+        owner = self.of(made)
+        is_both = owner not in (None, made.part) and self._is_saved(made)
+        return made.part if is_both else None
+
+    def _is_saved(self, made: Made) -> bool:
+        """Whether a policy of its maker saves a tensor."""
+        return made.maker in self._policies.get(made.part, ())
 
     def charged_takers(self, events: Iterable[Event]) -> set[int]:
         """Find the parts that retain what another part made."""

@@ -11,6 +11,7 @@ from torch import nn
 
 from haversack.errors import InvalidRequestError, NotSupportedError
 from haversack.profile import Profile
+from haversack.torch import casting
 from haversack.torch.blocks import chained_blocks, detected_blocks, named_blocks
 from haversack.torch.fake_step import check_workload
 from haversack.torch.optimizers import with_surroundings
@@ -20,8 +21,10 @@ from haversack.torch.real_step import device_of, on_device
 from haversack.torch.roofline import Roofline
 from haversack.torch.runs import Runs
 from haversack.torch.segment_figures import inside_of, longest_segments, with_segments
+from haversack.torch.skips import with_skips
 from haversack.torch.tables import Run, profile_of
 from haversack.torch.workload import Workload
+from haversack.training import Precision
 
 Progress = Callable[[str, int, int], object]
 
@@ -32,26 +35,30 @@ def profile(
     blocks: Sequence[str] | None = None,
     roofline: Roofline | None = None,
     device: str | None = None,
+    precision: Precision = Precision.UNSPECIFIED,
     progress: Progress | None = None,
 ) -> Profile:
     """Profile a training step; gives a table of options for each block, to plan with.
 
     ``blocks`` are names of modules, or of ``ModuleList``s of them; without them those of the
-    workload are taken, else the children of all ``ModuleList``s, else of ``Sequential``s, else the
-    model's own. Nothing is computed and no memory taken; the model is left as it was, and may be on
-    ``meta``. With a ``device``, which is where the model is, steps are run there for real, and
-    times are measured. ``progress`` is called before each step with what it is for, the steps done
-    and the number of all. Raises
-    ``InvalidRequestError`` where no blocks are found, and ``NotSupportedError`` with the module
-    where shapes or the path depend on data, a block runs twice or inside another, or a backward
-    runs inside the forward.
+    workload are taken, else the children of all ``ModuleList``s, else of ``Sequential``s and
+    ``ModuleDict``s, else the model's own. Nothing is computed and no memory taken; the model is
+    left as it was, and may be on ``meta``. With a ``device``, which is where the model is, steps
+    are run there for real, and times are measured. With the ``precision`` FP32_BF16_COMPUTE the
+    step is that of FSDP2's mixed precision: fp32 parameters are computed with in bf16.
+    ``progress`` is called before each step with what it is for, the steps done and the number of
+    all. Raises ``InvalidRequestError`` where no blocks are found, and ``NotSupportedError`` with
+    the module where shapes or the path depend on data, a block runs twice or inside another, or a
+    backward runs inside the forward.
     """
     model = check_workload(workload)
     chosen = _blocks(model, workload, blocks)
     tell = progress or _say_nothing
     tell("a first forward", 0, 1)
     real = device_of(workload, device) if device is not None else None
-    runs = Runs(workload, chosen, roofline or Roofline(), real)
+    computed_in = casting.computed_in(model, precision, device)
+    runs = Runs(workload, chosen, roofline or Roofline(), real, computed_in)
+    _check_ran(chosen, runs)
     steps = list(_options(runs))
     refused = []
     for done, options in enumerate(steps):
@@ -60,9 +67,29 @@ def profile(
     tell("segments", len(steps) + 1, len(steps) + 2)
     read = runs.read()
     found = profile_of(model, chosen, runs.seen, read, runs.depending)
+    found = replace(found, precision=precision)
     found = replace(found, not_profiled=(*found.not_profiled, *dict.fromkeys(refused)))
+    found = with_skips(found, runs.skips(), runs.order)
     found = with_surroundings(_with_segments(found, runs, read), workload, model)
     return found if real is None else on_device(found, real)
+
+
+def _check_ran(blocks: Mapping[str, nn.Module], runs: Runs) -> None:
+    """Refuse blocks that are never called, and a choice among them by draws that nobody replays."""
+    if not runs.order:
+        raise InvalidRequestError(
+            f"none of the blocks ran, such as {next(iter(blocks))}: the model may read "
+            "what they have, but does not call them; name modules that it calls",
+            field="blocks",
+        )
+    skipped = [name for name in blocks if name not in runs.order]
+    if skipped and runs.draws_between:
+        raise NotSupportedError(
+            f"{skipped[0]} did not run, and the model draws from Python's or NumPy's generator "
+            "between its blocks: if it chooses so which of them run, no figure holds for the next "
+            "step; profile with that switched off (layerdrop, stochastic depth), which is the most "
+            "that a step needs"
+        )
 
 
 def _tried(runs: Runs, options: Mapping[str, str]) -> list[str]:
@@ -97,6 +124,11 @@ def _options(runs: Runs) -> Iterator[dict[str, str]]:
 
 def _with_segments(found: Profile, runs: Runs, read: Sequence[Run]) -> Profile:
     segments = longest_segments(runs.order, runs.keeping_blocks, [run.figures for run in read])
+    if runs.draws_between:
+        said = (
+            "segments: the model may leave out blocks, as it draws between them by other generators"
+        )
+        return replace(found, not_profiled=(*found.not_profiled, said))
     if not segments:
         return found
     try:
@@ -116,8 +148,8 @@ def _blocks(
         found = detected_blocks(model) or chained_blocks(model)
     if not found:
         raise InvalidRequestError(
-            "the model has no ModuleList or Sequential whose children could be its blocks; name "
-            "them",
+            "the model has no ModuleList, Sequential or ModuleDict whose children could be its "
+            "blocks; name them",
             field="blocks",
         )
     return found

@@ -49,6 +49,7 @@ def on_device(profile: Profile, device: torch.device) -> Profile:
         profile,
         basis=Basis.MEASURED,
         device=name,
+        timed_on=name,
         # States of the CPU's generator are on the host.
         region_bytes=profile.region_bytes if device.type == "cpu" else 0,
         not_profiled=(*left, others),

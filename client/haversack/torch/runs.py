@@ -4,6 +4,7 @@ A first forward tells what each block does. Blocks that do the same in the same 
 once in the steps after it; the others of them have stand-ins, so that depth costs little.
 """
 
+import functools
 import gc
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +20,7 @@ from haversack.torch.policy import parsed
 from haversack.torch.real_step import RealStep, TimedWatch
 from haversack.torch.repeats import Repeats
 from haversack.torch.roofline import Roofline
+from haversack.torch.skips import Skip, StandIns, Step, skips_of
 from haversack.torch.tables import Run
 from haversack.torch.traces import TracingWatch
 from haversack.torch.watching import Watch
@@ -32,7 +34,8 @@ class Runs:
 
     ``order`` names the blocks as they ran, ``open_blocks`` those that may run twice; ``seen`` has
     what each of them did, ``results`` what each of the open ones made of what, ``depending`` the
-    parts whose path depends on the arguments.
+    parts whose path depends on the arguments. ``draws_between``: the model may choose among its
+    blocks by numbers of other generators than PyTorch's.
     """
 
     def __init__(
@@ -41,15 +44,17 @@ class Runs:
         blocks: Mapping[str, nn.Module],
         roofline: Roofline,
         device: torch.device | None = None,
+        computed_in: torch.dtype | None = None,
     ) -> None:
         self._device = device
         self._workload = workload
         self._blocks = blocks
         self._roofline = roofline
-        self._fakes = Fakes()
+        self._fakes = Fakes(computed_in=computed_in)
         traced = TracingWatch(blocks, roofline)
         FakeStep(workload, traced, {}, fakes=self._fakes).run(backward=False)
         self.order, self.seen, self.depending = traced.order, traced.seen, traced.depending
+        self.draws_between = traced.draws_between
         self.open_blocks = [name for name in self.order if self.seen[name].may_recompute]
         self.results = {name: traced.results_of(name) for name in self.open_blocks}
         self.repeats = _repeats(traced)
@@ -121,17 +126,37 @@ class Runs:
 
     def read(self) -> list[Run]:
         """Read the figures of all parts off each of the steps."""
-        passing = passing_places(self._steps[0][1].record.events)
         gc.collect()  # steps leave cycles behind, and no step collects them
-        return [self._read(options, watch, passing) for options, watch in self._steps]
+        return [self._read(options, watch) for options, watch in self._steps]
 
-    def _read(self, options: Mapping[str, str], watch: Watch, passing: set[tuple[int, int]]) -> Run:
+    def skips(self) -> list[Skip]:
+        """Find the tensors that skip over blocks."""
+        stands_for = {self.part(name): self._stands_for(name) for name in self._stubs}
+        steps = [
+            Step(
+                {self.part(name): option for name, option in options.items()},
+                watch.record.events,
+                self._owners(options),
+            )
+            for options, watch in self._steps
+        ]
+        return skips_of(steps, StandIns(stands_for, self._passing))
+
+    @functools.cached_property
+    def _passing(self) -> set[tuple[int, int]]:
+        return passing_places(self._steps[0][1].record.events)
+
+    def _owners(self, options: Mapping[str, str]) -> Owners:
         policies = {self.part(name): parsed(option) for name, option in options.items()}
-        owners = Owners(
+        return Owners(
             open_parts={self.part(name) for name in self.open_blocks},
-            passing=passing,
+            again={self.part(name) for name, option in options.items() if option != "save"},
+            passing=self._passing,
             policies={part: each.saved for part, each in policies.items() if each is not None},
         )
+
+    def _read(self, options: Mapping[str, str], watch: Watch) -> Run:
+        owners = self._owners(options)
         events = watch.record.events
         self._charged |= owners.charged_takers(events)
         found = figures(events, watch.parts, owners, watch.reruns)
@@ -141,7 +166,7 @@ class Runs:
             options=options,
             order=watch.order,
             figures=[found[part] for part in standing],
-            held_bytes=sum(held[part] for part in standing),
+            held_bytes=[held[part] for part in standing],
             recomputed_ns=[
                 watch.seen[watch.order[part // 2]].recomputed_ns if part % 2 else 0.0
                 for part in standing

@@ -26,14 +26,23 @@ class Inside:
 def longest_segments(
     order: Sequence[str], open_blocks: Sequence[str], runs: Sequence[Sequence[Figures]]
 ) -> list[tuple[str, ...]]:
-    """Group neighbours that may run twice; what costs anything between two parts them."""
+    """Group neighbours that may run twice; what costs anything between two parts them.
+
+    A block without a backward, such as a frozen one, keeps nothing, and a segment would keep its
+    input for it: there is none for it to be in.
+    """
     groups: list[list[str]] = [[]]
     for place, name in enumerate(order):
-        if name in open_blocks:
+        is_member = name in open_blocks and _has_backward(2 * place + 1, runs)
+        if is_member:
             groups[-1].append(name)
-        if name not in open_blocks or _costs(2 * place + 2, runs):
+        if not is_member or _costs(2 * place + 2, runs):
             groups.append([])
     return [tuple(group) for group in groups if len(group) > 1]
+
+
+def _has_backward(part: int, runs: Sequence[Sequence[Figures]]) -> bool:
+    return any(run[part].backward_peak_bytes for run in runs)
 
 
 def _costs(part: int, runs: Sequence[Sequence[Figures]]) -> bool:

@@ -41,12 +41,50 @@ class _Kept:
 
 @dataclass(slots=True)
 class Call:
-    """A block's forward, its arguments, and what surrounded it."""
+    """A block's forward, its arguments, and what surrounded it.
+
+    ``gather`` has its weights there before it runs again.
+    """
 
     forward: Callable[..., Any]
     given: tuple[list[Any], Any]
     surroundings: Surroundings
     again: Any
+    gather: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """A tensor that a call has returned, not kept alive; ``version`` is that of its return."""
+
+    tensor: weakref.ref[torch.Tensor]
+    version: int
+
+    def is_in(self, leaf: torch.Tensor) -> bool:
+        """Whether an argument has the values of this result, as it has them if made again.
+
+        It may be another tensor of the same memory: ``fully_shard`` hands on such a one.
+        """
+        own = self.tensor()
+        if own is None or leaf._version != self.version:
+            return False
+        return own is leaf or _look(own) == _look(leaf)
+
+
+def _look(tensor: torch.Tensor) -> tuple[Any, ...]:
+    if tensor.layout is not torch.strided:
+        return (id(tensor),)
+    return (
+        type(tensor),
+        tensor.untyped_storage()._cdata,
+        tensor.storage_offset(),
+        tensor.shape,
+        tensor.stride(),
+        tensor.dtype,
+        tensor.is_conj(),
+        tensor.is_neg(),
+        tensor.requires_grad,
+    )
 
 
 class _Holder:
@@ -99,7 +137,7 @@ class Run:
     def __init__(self, nest: Nest, stops_early: bool) -> None:
         self.calls: list[Call] = []
         self._stops_early = stops_early
-        self._results: list[list[weakref.ref[torch.Tensor] | None]] = []
+        self._results: list[list[_Result | None]] = []
         self._holders: list[list[weakref.ref[_Holder]]] = [[] for _ in _calls(nest)]
         self._stage_of = {call: stage for stage in _stages(nest) for call in stage.saved}
 
@@ -113,15 +151,21 @@ class Run:
             return leaf
         for call, results in enumerate(self._results):
             for place, result in enumerate(results):
-                if result is not None and result() is leaf:
+                if result is not None and result.is_in(leaf):
                     return Made(call, place)
-        return _Kept(leaf, leaf._version)
+        # With the graph of a block before it, it would keep this run, and the run it.
+        return _Kept(leaf if leaf.grad_fn is None else _apart(leaf), leaf._version)
 
     def made(self, result: Any) -> None:
         """Note what a call has returned; tensors are not kept alive by this."""
         leaves = tree_leaves(result)
         self._results.append(
-            [weakref.ref(leaf) if isinstance(leaf, torch.Tensor) else None for leaf in leaves]
+            [
+                _Result(weakref.ref(leaf), leaf._version)
+                if isinstance(leaf, torch.Tensor)
+                else None
+                for leaf in leaves
+            ]
         )
 
     def pack(self, tensor: torch.Tensor) -> _Holder:
@@ -179,6 +223,7 @@ class Run:
             call = self.calls[place]
             leaves, spec = call.given
             args, kwargs = tree_unflatten([_value(leaf, results) for leaf in leaves], spec)
+            call.gather()
             with call.surroundings.again(), call.again:
                 result = call.forward(*args, **kwargs)
             del args, kwargs

@@ -7,6 +7,7 @@ its nest. Knows no plan.
 """
 
 import contextlib
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._pytree import tree_leaves
 
 from haversack.errors import NotSupportedError
+from haversack.torch.gathering import gather, refuse_flattened
 from haversack.torch.regions import both
 from haversack.torch.replay import ContextFn
 from haversack.torch.segment_runs import Call, Made, Nest, Run
@@ -31,7 +33,8 @@ class Segment:
     ``skipping`` has the bytes of what a block handed to one that is not the next, by block and
     result: in a shorter segment they may have to be kept. Blocks run again until all is there that
     autograd saved, or to their end where ``stops_early`` is set to False. ``nest`` has the blocks
-    by their places; without it all are saved when they run again.
+    by their places; without it all are saved when they run again. ``around`` has for each block
+    the module itself and those around it, outwards: one of them may be sharded, or be later.
     """
 
     def __init__(
@@ -40,6 +43,7 @@ class Segment:
         *,
         nest: Nest | None = None,
         context_fn: ContextFn | None = None,
+        around: Sequence[Sequence[nn.Module]] = (),
     ) -> None:
         self.names = tuple(blocks)
         self.nest = tuple(range(len(blocks))) if nest is None else nest
@@ -47,6 +51,8 @@ class Segment:
         self.preserves_random = True
         self.stops_early = True
         self._run: Run | None = None
+        self._around = around or [(module,) for module in blocks.values()]
+        self._unchecked = [len(list(module.parameters())) for module in blocks.values()]
         self.skipping: dict[tuple[int, int], int] = {}
         self.members = [Member(self, place, module) for place, module in enumerate(blocks.values())]
 
@@ -69,15 +75,25 @@ class Segment:
             )
         if place == len(self.names) - 1:
             self._run = None
+        if self._unchecked:
+            self._check()
         contexts = self._context_fn() if self._context_fn else _no_contexts()
         noted = run.noted((args, kwargs))
         self._note_skips(place, noted[0], (args, kwargs))
-        call = Call(forward, noted, Surroundings.here(self.preserves_random), contexts[1])
+        surroundings = Surroundings.here(self.preserves_random)
+        gathered = functools.partial(gather, self._around[place])
+        call = Call(forward, noted, surroundings, contexts[1], gathered)
         run.calls.append(call)
         with contexts[0], saved_tensors_hooks(run.pack, run.unpack):
             result = forward(*args, **kwargs)
         run.made(result)
         return result
+
+    def _check(self) -> None:
+        """Look at all blocks when the first of them runs for the first time."""
+        for name, around, count in zip(self.names, self._around, self._unchecked, strict=True):
+            refuse_flattened(name, around[0], count)
+        self._unchecked = []
 
     def _note_skips(self, place: int, noted: Sequence[Any], given: Any) -> None:
         for leaf, tensor in zip(noted, tree_leaves(given), strict=True):

@@ -1,4 +1,4 @@
-"""A model under ``fully_shard`` for a while, as rank 0 of a world that is not there.
+"""A rank of a world that is not there, and its model under ``fully_shard`` for a while.
 
 The process group is PyTorch's fake one: collectives move nothing, and every buffer is really made.
 Units are the blocks, and the root around them. The model is put back afterwards. Reads no memory.
@@ -9,13 +9,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from haversack.errors import InvalidRequestError
-from haversack.fsdp2 import fsdp2_ranks
 from haversack.parallelism import Parallelism
+from haversack.spread import Spread, resharding_of, spread_of
+
+Types = tuple[torch.dtype | None, torch.dtype | None]
 
 _HOOKS = (
     "_forward_pre_hooks",
@@ -35,31 +37,35 @@ def own_part(value: Any) -> Any:
 
 
 @contextmanager
-def sharded(
+def on_a_rank(
     model: nn.Module,
     blocks: Mapping[str, nn.Module],
     parallelism: Parallelism,
-    mode: FakeTensorMode,
+    types: Types = (None, None),
 ) -> Iterator[None]:
-    """Shard a fake model until the end of the ``with``; each of the blocks is a unit of its own.
+    """Be a rank, with a share of a fake model, until the end of the ``with``.
 
-    ``reshard_after_forward`` is that of the blocks; the root's is False, or what PyTorch chooses.
+    Where states are sharded, each of the blocks is a unit of its own. ``types`` are those that
+    units are gathered in, and gradients reduced; None for their own. ``reshard_after_forward`` is
+    that of the blocks; the root's is False, or what PyTorch chooses. On one rank nothing happens.
     Raises ``InvalidRequestError`` where the process is in a group of ranks already.
     """
+    spread = spread_of(parallelism)
+    if spread.ranks == 1:
+        yield
+        return
     if dist.is_initialized():
         raise InvalidRequestError(
             "this process is one of several ranks already; ask before init_process_group",
             field="parallelism",
         )
-    from torch.distributed.device_mesh import init_device_mesh
-
     before = [_Snapshot(module) for module in model.modules()]
-    world = fsdp2_ranks(parallelism)
-    with absent_ranks(world):
+    with absent_ranks(spread.ranks):
         try:
-            mesh = init_device_mesh("cpu", (world,))
-            with mode:
-                _shard(model, blocks, parallelism, mesh)
+            if spread.shards > 1:
+                mesh = _mesh(spread)
+                # In no fake mode: resharding to fewer ranks asks for numbers of a mesh.
+                _shard(model, blocks, parallelism, mesh, types)
             yield
         finally:
             for each in before:
@@ -82,18 +88,35 @@ def absent_ranks(size: int, rank: int = 0) -> Iterator[None]:
         sys.excepthook = hook
 
 
-def _shard(
-    model: nn.Module, blocks: Mapping[str, nn.Module], parallelism: Parallelism, mesh: Any
-) -> None:
-    from torch.distributed.fsdp import fully_shard
+def _mesh(spread: Spread) -> Any:
+    """Give the ranks as ``fully_shard`` takes them: replicas first, where there are some."""
+    from torch.distributed.device_mesh import init_device_mesh
 
-    reshard = parallelism.reshard_after_forward is not False
+    if spread.replicas == 1:
+        return init_device_mesh("cpu", (spread.shards,))
+    names = ("dp_replicate", "dp_shard")
+    return init_device_mesh("cpu", (spread.replicas, spread.shards), mesh_dim_names=names)
+
+
+def _shard(
+    model: nn.Module,
+    blocks: Mapping[str, nn.Module],
+    parallelism: Parallelism,
+    mesh: Any,
+    types: Types,
+) -> None:
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    policy = MixedPrecisionPolicy(param_dtype=types[0], reduce_dtype=types[1])
+
+    reshard = resharding_of(parallelism)
     units: list[Any] = [
         block for block in blocks.values() if next(block.parameters(), None) is not None
     ]
     for unit in units:
-        fully_shard(unit, mesh=mesh, reshard_after_forward=reshard)
-    fully_shard(model, mesh=mesh, reshard_after_forward=None if reshard else False)
+        fully_shard(unit, mesh=mesh, reshard_after_forward=reshard, mp_policy=policy)
+    around = None if reshard else False
+    fully_shard(model, mesh=mesh, reshard_after_forward=around, mp_policy=policy)
     depth = parallelism.prefetch_units or 0
     for place, unit in enumerate(units) if depth else ():
         unit.set_modules_to_forward_prefetch(units[place + 1 : place + 1 + depth])

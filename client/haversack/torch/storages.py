@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from haversack.torch.kernels import called
 from haversack.torch.known import answer, learn
 from haversack.torch.leaves import leaves_of
 
@@ -108,10 +109,12 @@ class Storages(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return func(*args, **kwargs)
         known = answer(func, args)
         if known is not None:
+            for storage in _storages(known):
+                self._follow(storage)
             self._heard(func, args, kwargs, known)
             return known
         given = {id(storage) for storage in _storages((args, kwargs))}
-        result = func(*args, **kwargs)
+        result = called(func, args, kwargs)
         for storage in _storages(result):
             # A storage that was given is a view or an update, unless the operation resized it.
             if id(storage) not in given or id(storage) in self._record.known:

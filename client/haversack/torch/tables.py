@@ -41,7 +41,7 @@ class Run:
     options: Mapping[str, str]
     order: Sequence[str]
     figures: Sequence[Figures]
-    held_bytes: int
+    held_bytes: Sequence[int]
     recomputed_ns: Sequence[float]
 
 
@@ -91,9 +91,11 @@ def profile_of(
             table=tables.index(table),
             parameter_bytes=sizes.get(name, 0),
             parameters=shapes.get(name, ()),
-            data_dependent=part in depending,
+            # What another generator draws may decide its path as data do.
+            data_dependent=part in depending or seen.get(name, Seen()).draws_elsewhere,
+            held_by_caller_bytes=held,
         )
-        for part, name, table in parts
+        for (part, name, table), held in zip(parts, _held_bytes(parts, runs), strict=True)
     )
     return Profile(
         fingerprint=digest(f"{each.name} {each.fingerprint}" for each in found),
@@ -104,11 +106,21 @@ def profile_of(
         torch_version=torch.__version__,
         blocks=found,
         tables=tuple(tables),
-        held_by_caller_bytes=max(run.held_bytes for run in runs),
+        held_by_caller_bytes=max(sum(run.held_bytes) for run in runs),
         model_forward_peak_bytes=max(run.figures[-1].model_forward_peak_bytes for run in runs),
         model_backward_peak_bytes=max(run.figures[-1].model_backward_peak_bytes for run in runs),
         not_profiled=(*NOT_PROFILED, *_left_out(blocks, order)),
     )
+
+
+def _held_bytes(
+    parts: Sequence[tuple[int, str, OptionTable]], runs: Sequence[Run]
+) -> Iterator[int]:
+    """Give what the caller holds of each part, and of those before it that are left out."""
+    begins = 0
+    for part, _, _ in parts:
+        yield max(sum(run.held_bytes[begins : part + 1]) for run in runs)
+        begins = part + 1
 
 
 def _left_out(blocks: Mapping[str, nn.Module], order: Sequence[str]) -> tuple[str, ...]:

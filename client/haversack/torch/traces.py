@@ -115,6 +115,7 @@ class TracingWatch(Watch):
 
     def begin(self, model: nn.Module) -> None:
         """Note which parameters the blocks share."""
+        super().begin(model)
         blocks = [model.get_submodule(name) for name in self.seen]
         self.traces = Traces(self.record, shared_parameters(model, blocks))
 

@@ -51,8 +51,7 @@ class TrainingRun:
     def state_dict(self) -> State:
         """Give everything that a run needs to go on; every rank must ask for it.
 
-        Random states are kept under names that have rank and number of ranks, since each rank has
-        its own, and those of N ranks are not those of M.
+        Every rank has random states of its own, so all of them are kept, by rank.
         """
         from torch.distributed.checkpoint.state_dict import get_state_dict
 
@@ -61,7 +60,7 @@ class TrainingRun:
         if self.scheduler is not None:
             state["scheduler"] = self.scheduler.state_dict()
         state["data"] = self.data.state_dict()
-        state["rng"] = {f"rank {self.rank} of {self.size}": random_state()}
+        state["rng"] = of_all_ranks(random_state())
         if self.extras:
             state["extras"] = {name: each.state_dict() for name, each in self.extras.items()}
         return state
@@ -69,7 +68,8 @@ class TrainingRun:
     def load_state_dict(self, state: State) -> None:
         """Put back what ``state_dict`` gave; what ``state`` leaves out stays as it is.
 
-        Random states come last, so that nothing draws from them before the next step.
+        Random states come last, so that nothing draws from them before the next step. A rank that
+        did not save has numbers of its own, which come from the states of one that did.
         """
         from torch.distributed.checkpoint import state_dict as parts
 
@@ -87,9 +87,8 @@ class TrainingRun:
             self.data.load_state_dict(state["data"])
         for name, each in state.get("extras", {}).items():
             self.extras[name].load_state_dict(each)
-        own = state.get("rng", {}).get(f"rank {self.rank} of {self.size}")
-        if own is not None:
-            set_random_state(own)
+        if "rng" in state:
+            set_random_state_of(self.rank, state["rng"])
 
     def _options(self, *, broadcast: bool = False) -> Any:
         from torch.distributed.checkpoint.state_dict import StateDictOptions
@@ -124,6 +123,30 @@ def usual_step(run: TrainingRun, batch: tuple[Any, ...]) -> torch.Tensor:
         run.scheduler.step()
     run.optimizer.zero_grad()
     return loss
+
+
+def of_all_ranks(own: State) -> State:
+    """Give what every rank has, by the name of the rank."""
+    import torch.distributed as dist
+
+    if not dist.is_initialized():
+        return {"rank 0": own}
+    found: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(found, own)
+    return {f"rank {rank}": each for rank, each in enumerate(found)}
+
+
+def set_random_state_of(rank: int, kept: Mapping[str, Any]) -> None:
+    """Set the default generators to what a rank kept, or on from what another one did."""
+    if not kept:
+        return
+    own = kept.get(f"rank {rank}")
+    set_random_state(own if own is not None else list(kept.values())[rank % len(kept)])
+    if own is None:
+        # Two ranks with one state would draw the same numbers, as if they were one.
+        torch.manual_seed(int(torch.randint(2**32, ())) + rank)
+        random.seed(random.getrandbits(32) + rank)
+        np.random.seed((int(np.random.randint(2**31)) + rank) % 2**32)
 
 
 def random_state() -> State:

@@ -92,7 +92,8 @@ class Watch:
     """Follows the blocks of one step, whose names ``order`` has as they ran.
 
     Part ``2 j + 1`` is the j-th of them; even parts lie between. Those in ``depending`` asked for
-    numbers that the arguments decide.
+    numbers that the arguments decide. ``draws_between``: from Python's or NumPy's generator outside
+    of all blocks, as a model does that chooses which of them run.
     """
 
     def __init__(self, names: Iterable[str], roofline: Roofline) -> None:
@@ -102,6 +103,8 @@ class Watch:
         self.skipping: dict[str, int] = {}
         self.depending: set[int] = set()
         self.reruns: dict[int, int] = {}
+        self.draws_between = False
+        self._left_states = _states()
         self._roofline = roofline
         self._running: list[str] = []
         self._counts: Counter[str] = Counter()
@@ -113,6 +116,7 @@ class Watch:
 
     def begin(self, model: nn.Module) -> None:
         """Be told of the model whose step begins, its parameters being fake already."""
+        self._left_states = _states()
 
     def ended(self, name: str, given: Any, result: Any) -> None:
         """Be told what a block was given and returned."""
@@ -127,10 +131,8 @@ class Watch:
         def arrived(gradient: torch.Tensor) -> None:
             self.record.in_model = True
 
-        for leaf in tree_leaves(output):
-            if isinstance(leaf, torch.Tensor) and leaf.requires_grad:
-                hooked: Any = leaf  # the method has no types
-                hooked.register_hook(arrived)
+        for leaf in _hooked(output):
+            leaf.register_hook(arrived)
 
     def skip(self, name: str, size_bytes: int) -> None:
         """Take note of bytes that a block hands to one of its segment that is not the next."""
@@ -204,9 +206,11 @@ class Watch:
 
         def watched(*args: Any, **kwargs: Any) -> Any:
             part = self._begin(name)
+            self.draws_between |= _states() != self._left_states
             self._note_taking(part, (args, kwargs))
             self._on_gradients((args, kwargs), part - 1)
             result = forward(*args, **kwargs)
+            self._left_states = _states()
             self.ended(name, (args, kwargs), result)
             self._on_gradients(result, part)
             self.record.enter(part + 1)
@@ -235,10 +239,8 @@ class Watch:
                 made.takers.append((part, place))
 
     def _on_gradients(self, value: Any, part: int) -> None:
-        for leaf in tree_leaves(value):
-            if isinstance(leaf, torch.Tensor) and leaf.requires_grad:
-                hooked: Any = leaf  # the method has no types
-                hooked.register_hook(self._arrival(part))
+        for leaf in _hooked(value):
+            leaf.register_hook(self._arrival(part))
 
     def _arrival(self, part: int) -> Callable[[torch.Tensor], None]:
         def arrived(gradient: torch.Tensor) -> None:
@@ -251,9 +253,19 @@ class Watch:
         return arrived
 
 
-def _versions(args: Any, kwargs: Any) -> list[int]:
+def _hooked(value: Any) -> list[Any]:
+    """Give the tensors whose gradients tell where a backward is.
+
+    A parameter that is handed on lives on after the step, and would keep its hook.
+    """
+    tensors = [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+    return [each for each in tensors if each.requires_grad and not isinstance(each, nn.Parameter)]
+
+
+def _versions(args: Any, kwargs: Any) -> list[tuple[int, int]]:
+    """Note what was given, and how often it was written to; also what containers have in them."""
     leaves = tree_leaves((args, kwargs))
-    return [leaf._version for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    return [(id(leaf), leaf._version) for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
 
 def _buffers(module: nn.Module) -> dict[str, tuple[int, int]]:

@@ -6,7 +6,7 @@ nothing here reads a table or a prediction.
 """
 
 import gc
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -15,20 +15,27 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from haversack.errors import NotSupportedError
-from haversack.fsdp2 import fsdp2_ranks
 from haversack.observed import BACKWARD, FORWARD, OPTIMIZER, Observed
 from haversack.parallelism import Parallelism
 from haversack.plan import Plan
+from haversack.spread import Spread, spread_of
 from haversack.torch.applying import apply
+from haversack.torch.casting import types_of
 from haversack.torch.fake_step import check_workload, refusal_of
 from haversack.torch.fakes import fake_of, faked
 from haversack.torch.loss import loss_of
-from haversack.torch.optimizers import parameters_by_name, stepping, storage_bytes
+from haversack.torch.optimizers import (
+    forget_gradients,
+    parameters_by_name,
+    stepping,
+    storage_bytes,
+)
 from haversack.torch.own_calls import refusing_kept_graphs
 from haversack.torch.regions import caching_configs
+from haversack.torch.replicating import replicated
 from haversack.torch.roofline import Roofline
 from haversack.torch.sharded_storages import ShardedStorages
-from haversack.torch.sharding import own_part, sharded
+from haversack.torch.sharding import on_a_rank, own_part
 from haversack.torch.storages import Event, Storages
 from haversack.torch.watching import Watch
 from haversack.torch.workload import Workload
@@ -48,14 +55,15 @@ def whole_step(
 
     The optimizer is the workload's, with its state there from the start, as in every step but the
     first; without one the step ends with its last backward. With a ``parallelism`` it is the step
-    of rank 0 under ``fully_shard``, whose units are the plan's blocks. The model and the optimizer
-    are left as they were. Raises what ``apply`` and ``profile`` raise.
+    of rank 0 under ``DistributedDataParallel``, or under ``fully_shard``, whose units are the
+    plan's blocks. The model and the optimizer are left as they were. Raises what ``apply`` and
+    ``profile`` raise.
     """
     model = check_workload(workload)
     names = {id(module): name for name, module in model.named_modules()}
     try:
         with refusing_kept_graphs(names):
-            return _observed(workload, model, plan, microbatches, parallelism)
+            return _observed(workload, model, plan, microbatches, parallelism or Parallelism())
     except Exception as error:
         refusal = refusal_of(error, names)
         if refusal is None:
@@ -68,23 +76,30 @@ def _observed(
     model: nn.Module,
     plan: Plan,
     microbatches: int,
-    parallelism: Parallelism | None,
+    parallelism: Parallelism,
 ) -> Observed:
-    real, ranks = parameters_by_name(model), fsdp2_ranks(parallelism or Parallelism())
+    real = parameters_by_name(model)
     with ExitStack() as stack:
         mode = stack.enter_context(_fake(model))
-        if ranks > 1 and parallelism is not None:
-            stack.enter_context(sharded(model, _blocks(model, plan), parallelism, mode))
+        types = types_of(model, plan)
+        stack.enter_context(on_a_rank(model, _blocks(model, plan), parallelism, types))
         fake = parameters_by_name(model)
         stack.enter_context(stepping(workload.optimizer, real, fake, mode))
         stack.enter_context(mode)
         applied = stack.enter_context(apply(model, plan))
         applied.leave_generators()
-        step = _Step(workload, model, plan, mode, ranks)
+        step = _Step(workload, model, plan, mode, parallelism)
         # Twice with an optimizer: its first step makes the state that all others find.
         for _ in range(1 if workload.optimizer is None else 2):
             step.run(microbatches)
         return step.read()
+
+
+def _in_words(spread: Spread) -> str:
+    if spread.ranks == 1:
+        return ""
+    wrapper = "DistributedDataParallel" if spread.is_replicated else "fully_shard"
+    return f", rank 0 of {spread.ranks} under {wrapper}"
 
 
 def _blocks(model: nn.Module, plan: Plan) -> dict[str, nn.Module]:
@@ -111,23 +126,32 @@ class _Step:
     """Runs the step again and again, and reads the last one."""
 
     def __init__(
-        self, workload: Workload, model: nn.Module, plan: Plan, mode: FakeTensorMode, ranks: int
+        self,
+        workload: Workload,
+        model: nn.Module,
+        plan: Plan,
+        mode: FakeTensorMode,
+        parallelism: Parallelism,
     ) -> None:
         self._workload = workload
         self._model = model
-        self._ranks = ranks
+        self._spread = spread_of(parallelism)
         self._given = fake_of(mode, (workload.args, dict(workload.kwargs)))
         blocks = _blocks(model, plan)
         self._watch = Watch(blocks, Roofline())
         for name, block in blocks.items():
             block.__dict__["forward"] = self._watch.around(name, block.forward)
-        storages = ShardedStorages if ranks > 1 else Storages
+        storages = ShardedStorages if self._spread.shards > 1 else Storages
         self._storages: Any = storages(self._watch.record, lambda *_: None)
         self._marks: list[tuple[int, str]] = []
         self._held: dict[str, Any] = {}
         parameters = [own_part(each) for each in model.parameters()]
         standing = parameters, list(model.buffers()), self._given
         self._standing_bytes = storage_bytes(standing)
+        self._forward: Callable[..., Any] = model
+        if self._spread.is_replicated:
+            with self._storages:
+                self._forward = replicated(model, parallelism)
 
     def run(self, microbatches: int) -> None:
         """Run one step; what an earlier one noted is forgotten, what it left behind is not."""
@@ -147,11 +171,12 @@ class _Step:
     def _microbatch(self) -> None:
         workload, watch = self._workload, self._watch
         args, kwargs = self._given
+        forget_gradients(self._given)
         watch.order.clear()
         watch.record.part, watch.record.in_backward = 0, False
         self._mark(FORWARD)
         # Names of a training loop: an output is there until the next one takes its place.
-        self._held["output"] = self._model(*args, **kwargs)
+        self._held["output"] = self._forward(*args, **kwargs)
         self._held["loss"] = loss_of(workload, self._held["output"]).tensor
         if workload.between_forward_and_backward is not None:
             workload.between_forward_and_backward()
@@ -168,14 +193,13 @@ class _Step:
         for at, live in self._levels():
             peaks[at] = max(live, peaks.get(at, 0))
         optimizer = self._workload.optimizer
-        ranks = f", rank 0 of {self._ranks} under fully_shard" if self._ranks > 1 else ""
         return Observed(
             phase=tuple(phase for phase, _ in peaks),
             block=tuple(block for _, block in peaks),
             peak_bytes=tuple(peaks.values()),
             method=f"the whole step under fake tensors, torch {torch.__version__}, "
             + (f"with {type(optimizer).__name__}" if optimizer is not None else "no optimizer")
-            + ranks,
+            + _in_words(self._spread),
         )
 
     def _levels(self) -> Iterator[tuple[tuple[str, str], int]]:

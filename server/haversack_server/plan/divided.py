@@ -1,6 +1,6 @@
 """Parameters of a profile, divided over ranks as FSDP2 does: by rows, padded to the largest shard.
 
-Bytes stand for elements, since a profile has no widths. Knows no order of a step.
+Elements are bytes where a profile has no widths. Knows no order of a step.
 """
 
 from collections.abc import Iterable
@@ -13,27 +13,30 @@ from haversack_server.memory.states import UnitStates
 class Divided:
     """Bytes of a profile's parameters: whole, and the part of rank 0."""
 
-    def __init__(self, profile: Profile, ranks: int) -> None:
+    def __init__(self, profile: Profile, ranks: int, width: int = 1) -> None:
+        """Divide over ``ranks``; an element has ``width`` bytes where it is stored."""
         _check(profile)
         self._ranks = ranks
+        self._width = width
         every = [each for block in profile.blocks for each in block.parameters]
         trained = [each for each in every if not each.frozen]
         self.whole_bytes = sum(map(_whole, every))
         self.shard_bytes = sum(map(self._shard, every))
         self.trained_shard_bytes = sum(map(self._shard, trained))
         self._trained_bytes = sum(map(_whole, trained))
-        self._largest = max(trained, key=_whole, default=None)
+        self._largest_bytes = max(map(_whole, trained), default=0)
+        self._largest_shard_bytes = max(map(self._shard, trained), default=0)
 
     def unit(self, name: str, parameters: Iterable[ProfileParameter]) -> UnitStates:
-        """Give the sizes of a unit, an element being a byte."""
-        every = list(parameters)
-        shard = sum(map(self._shard, every))
+        """Give the sizes of a unit in elements."""
+        every, width = list(parameters), self._width
+        shard = sum(map(self._shard, every)) // width
         return UnitStates(
             name=name,
             whole=shard * self._ranks,
             shard=shard,
-            unpadded=sum(_whole(each) for each in every if not each.frozen),
-            frozen_shard=sum(self._shard(each) for each in every if each.frozen),
+            unpadded=sum(_whole(each) for each in every if not each.frozen) // width,
+            frozen_shard=sum(self._shard(each) for each in every if each.frozen) // width,
         )
 
     def of_state(self, state_bytes: int) -> int:
@@ -44,14 +47,15 @@ class Divided:
         return copies * self.trained_shard_bytes + rest
 
     def of_step(self, step_bytes: int) -> int:
-        """Divide what the step adds: as all parameters are, or worse, as the largest of them is."""
-        if self._largest is None:
+        """Divide what the step adds: as all parameters are, or worse, as the largest are."""
+        if not self._trained_bytes:
             return step_bytes
         shares = (
             (self.trained_shard_bytes, self._trained_bytes),
-            (self._shard(self._largest), _whole(self._largest)),
+            # Padding may make another one the largest than is the largest when whole.
+            (self._largest_shard_bytes, self._largest_bytes),
         )
-        return max(-(-step_bytes * part // whole) if whole else 0 for part, whole in shares)
+        return max(-(-step_bytes * part // whole) for part, whole in shares)
 
     def _shard(self, parameter: ProfileParameter) -> int:
         return -(-parameter.rows // self._ranks) * parameter.row_bytes

@@ -20,36 +20,50 @@ from haversack_server.memory.schedule.span import Span
 from haversack_server.memory.states import RankStates
 from haversack_server.plan.divided import Divided
 
-_BYTES = Recipe(
-    parameter=1,
-    gradient=1,
-    master=0,
-    moment=1,
-    moments=None,
-    compute=1,
-    reduce=1,
-    formula="bytes as they are profiled",
-    source="the profile",
-)
+
+def standing_states(gradient_bytes: int = 0) -> RankStates:
+    """Give the states that a schedule looks at; all others are counted apart."""
+    return RankStates(
+        units=(),
+        parameter_bytes=0,
+        gradient_bytes=gradient_bytes,
+        master_bytes=0,
+        moment_bytes=0,
+        temporary_bytes=0,
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class _Pass:
     """The highest of each place of a pass: while a block runs, when it is gathered, when reduced.
 
-    ``afterwards`` are reductions that come when no activation is left, ``ahead`` what is gathered
-    ahead of the model's last part, and not while its caller computes something of the output.
+    ``prefetched`` is in what runs, and of units before. ``afterwards`` are reductions that come
+    when no activation is left, ``ahead`` what is gathered ahead of the model's last part, and not
+    while its caller computes something of the output.
     """
 
     running: dict[int, int]
     gathers: dict[int, int]
     reductions: dict[int, int]
+    prefetched: dict[int, int]
     afterwards: int
     ahead: int
 
     def gathered(self, index: int) -> int:
         """Give by how much the gather is higher than what is there while the block runs."""
         return self.gathers.get(index, 0) - self.running.get(index, 0)
+
+
+@dataclass(slots=True)
+class Edges:
+    """What a block needs when it is gathered and when the next one is reduced, beside its bases.
+
+    In backward what the block retains is there too.
+    """
+
+    forward_gather: int = 0
+    backward_gather: int = 0
+    reduction: int = 0
 
 
 class Laid:
@@ -61,27 +75,33 @@ class Laid:
         states: Divided,
         degrees: Degrees,
         parallelism: Parallelism,
+        recipe: Recipe,
         accumulation: int,
     ) -> None:
         self._count = len(profile.blocks)
+        # What an earlier microbatch returned is there until this one has returned.
+        self._returned_bytes = profile.held_by_caller_bytes if accumulation > 1 else 0
         self._places = _places(profile.blocks)
-        reshard, depth = parallelism.reshard_after_forward, parallelism.prefetch_units
+        reshards = parallelism.reshard_after_forward is not False
+        self._reshard_ranks = parallelism.reshard_ranks or 0
+        self._whole_again = tuple(
+            states.unit(block.name, block.parameters).whole * recipe.compute
+            if reshards and _is_unit(block)
+            else 0
+            for block in profile.blocks
+        )
+        depth = parallelism.prefetch_units
         schedule = schedule_of(
             Chain(
-                blocks=tuple(_blocks(profile.blocks, self._places, states)),
-                states=RankStates(
-                    units=(),
-                    parameter_bytes=0,
-                    gradient_bytes=0,
-                    master_bytes=0,
-                    moment_bytes=0,
-                    temporary_bytes=0,
-                ),
-                recipe=_BYTES,
+                blocks=tuple(_blocks(profile.blocks, self._places, states, recipe)),
+                states=standing_states(),
+                recipe=recipe,
                 degrees=degrees,
                 accumulation=accumulation,
                 schedule=ScheduleSettings(
-                    prefetch_units=depth or 0, reshard_after_forward=reshard is not False
+                    prefetch_units=depth or 0,
+                    reshard_after_forward=reshards,
+                    reshard_ranks=self._reshard_ranks,
                 ),
             )
         )
@@ -110,24 +130,40 @@ class Laid:
         there while the model itself runs.
         """
         found, base = list(options), self.backward()
-        leaving = [*(block.leaving_bytes for block in profile.blocks), 0]
-        for index, place in enumerate(self._places):
-            gather = self._forward.gathered(index) + profile.blocks[place].arriving_bytes
-            back = self._backward.gathered(index) + leaving[place + 1]
+        for place, edges in enumerate(self.edges(profile)):
+            back = max(edges.backward_gather, edges.reduction)
             found[place] = tuple(
-                _raised(each, forward=gather, backward=back + each.retained_bytes)
+                _raised(each, forward=edges.forward_gather, backward=back + each.retained_bytes)
                 for each in found[place]
             )
-            if place:
-                reduction = self._over(index, profile.blocks[place]) - base[place - 1]
-                found[place - 1] = tuple(
-                    _raised(each, backward=reduction + each.retained_bytes)
-                    for each in found[place - 1]
-                )
         last_reductions = self._backward.afterwards - base[0]
         found[0] = tuple(_raised(each, backward=last_reductions) for each in found[0])
         found[-1] = tuple(self._of_last(each, profile) for each in found[-1])
         return tuple(found)
+
+    def edges(self, profile: Profile) -> list[Edges]:
+        """Give what gathers and reductions need, place by place."""
+        found, base = [Edges() for _ in profile.blocks], self.backward()
+        leaving = [*(block.leaving_bytes for block in profile.blocks), 0]
+        for index, place in enumerate(self._places):
+            block = profile.blocks[place]
+            found[place].forward_gather = self._forward.gathered(index) + block.arriving_bytes
+            found[place].backward_gather = self._backward.gathered(index) + leaving[place + 1]
+            if place:
+                found[place - 1].reduction = self._over(index, block) - base[place - 1]
+        return found
+
+    def whole_again(self) -> list[tuple[int, int]]:
+        """Give the weights of each unit that is gathered once more, and what it keeps of them."""
+        ranks = self._reshard_ranks
+        return [(whole, whole // ranks if ranks else 0) for whole in self._whole_again]
+
+    def prefetched(self) -> list[int]:
+        """Give what is gathered ahead, of units before, while the backward of each part runs."""
+        found = [0] * self._count
+        for index, place in enumerate(self._places):
+            found[place] = self._backward.prefetched.get(index, 0)
+        return found
 
     def _over(self, index: int, block: ProfileBlock) -> int:
         """Give what is there when a block's backward is over: still gathered, or being reduced."""
@@ -140,7 +176,7 @@ class Laid:
         return _raised(
             option,
             forward=self._forward.ahead
-            + (option.forward_peak_bytes if forward is None else forward),
+            + (option.forward_peak_bytes if forward is None else forward + self._returned_bytes),
             backward=self._backward.ahead
             + (option.backward_peak_bytes if backward is None else backward),
         )
@@ -169,7 +205,7 @@ def _highest(stretches: Iterable[Stretch], last: int) -> _Pass:
     """
     running, gathers, reductions = dict[int, int](), dict[int, int](), dict[int, int]()
     of = {Place.GATHER: gathers, Place.GATHER_BACK: gathers, Place.REDUCE: reductions}
-    afterwards, ahead, is_over = 0, 0, False
+    prefetched, afterwards, ahead, is_over = dict[int, int](), 0, 0, False
     for each in stretches:
         if is_over and each.place is Place.REDUCE:
             afterwards = max(afterwards, each.total_bytes)
@@ -178,9 +214,11 @@ def _highest(stretches: Iterable[Stretch], last: int) -> _Pass:
         if each.block == last:
             ahead = max(ahead, each.columns[Column.PREFETCHED])
             size_bytes -= each.columns[Column.PREFETCHED]
+        if column is running and size_bytes > running.get(each.block, 0):
+            prefetched[each.block] = each.columns[Column.PREFETCHED]
         column[each.block] = max(column.get(each.block, 0), size_bytes)
         is_over |= each.place is Place.BACKWARD and each.block == 0
-    return _Pass(running, gathers, reductions, afterwards, ahead)
+    return _Pass(running, gathers, reductions, prefetched, afterwards, ahead)
 
 
 def _is_unit(block: ProfileBlock) -> bool:
@@ -200,7 +238,7 @@ def _places(blocks: Sequence[ProfileBlock]) -> list[int]:
 
 
 def _blocks(
-    blocks: Sequence[ProfileBlock], places: Sequence[int], states: Divided
+    blocks: Sequence[ProfileBlock], places: Sequence[int], states: Divided, recipe: Recipe
 ) -> Iterable[ChainBlock]:
     """Make the blocks of a chain without options; the last of the root's parts bears its sizes."""
     root = [each for block in blocks if not _is_unit(block) for each in block.parameters]
@@ -209,11 +247,12 @@ def _blocks(
         block = blocks[place]
         of_root = root if place == last else ()
         unit = states.unit(block.name, block.parameters if _is_unit(block) else of_root)
+        made = block.gradient_bytes // recipe.compute
         yield ChainBlock(
             name=block.name,
             unit=unit,
             options=(),
             root=not _is_unit(block),
-            tied_elements=max(0, block.gradient_bytes - unit.elements),
-            again_elements=max(0, unit.elements - block.gradient_bytes),
+            tied_elements=max(0, made - unit.elements),
+            again_elements=max(0, unit.elements - made),
         )

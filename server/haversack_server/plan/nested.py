@@ -47,39 +47,51 @@ class Ranges:
 
     def __init__(self, chain: ProfiledChain, first: int, rows: Sequence[Inside]) -> None:
         self._chain, self._first, self._rows = chain, first, rows
-        self._nests = len(rows) <= MOST_BLOCKS
+        self._nests = len(rows) <= MOST_BLOCKS and not any(row.whole_bytes for row in rows)
         self.ways: dict[Range, list[Way]] = {}
+        self._later: dict[Range, list[Way]] = {}
         for length in range(1, len(rows) + 1):
             for start in range(first, first + len(rows) - length + 1):
-                self.ways[start, start + length] = self._of(start, start + length)
+                self._add(start, start + length)
+
+    def _add(self, start: int, stop: int) -> None:
+        """Find the ways of a range, and those of the same as the later part of a longer one."""
+        self.ways[start, stop] = self._later[start, stop] = self._of(start, stop, ahead_bytes=0)
+        if ahead_bytes := self._row(start).ahead_bytes:
+            self._later[start, stop] = self._of(start, stop, ahead_bytes=ahead_bytes)
 
     def _row(self, place: int) -> Inside:
         return self._rows[place - self._first]
 
-    def _of(self, start: int, stop: int) -> list[Way]:
+    def _of(self, start: int, stop: int, ahead_bytes: int) -> list[Way]:
         end = self._row(stop - 1)
         again = self._chain.base(False, stop - 1) + waiting_bytes(end)
-        found = list(self._saved(start, stop, again))
+        found = list(self._saved(start, stop, again, ahead_bytes))
         for cut in range(start + 1, stop if self._nests else start + 1):
             found += self._nested(start, cut, stop, again)
         return _best(found)
 
-    def _saved(self, start: int, stop: int, again: int) -> Iterator[Way]:
+    def _saved(self, start: int, stop: int, again: int, ahead_bytes: int) -> Iterator[Way]:
         row = self._row(start)
-        back = self._chain.base(False, start) + saved_backward(self._chain, row)
+        base = self._chain.base(False, start) - ahead_bytes
+        back = base + saved_backward(self._chain, row)
         if start + 1 == stop:
-            rerun = self._chain.base(False, start) + row.recompute.backward_peak_bytes
-            yield Way(max(rerun, back), 0, (start,))
+            yield Way(max(base + row.recompute.backward_peak_bytes, back), 0, (start,))
             return
-        least = max(again + row.save.forward_peak_bytes, back)
-        for way in self.ways[start + 1, stop]:
-            peak = max(least, row.save.retained_bytes + way.peak_bytes)
+        if start + 2 == stop:
+            again -= self._row(stop - 1).ahead_bytes
+        least = max(again + row.again_peak_bytes, back)
+        for way in self._later[start + 1, stop]:
+            peak = max(least, row.kept_bytes + way.peak_bytes)
             yield Way(peak, way.extra_ns, (start, *way.nest))
 
     def _nested(self, start: int, cut: int, stop: int, again: int) -> Iterator[Way]:
         rows = self._rows[start - self._first : cut - self._first]
         plain = tuple(range(start, cut))
-        least = again + max(own for _, own in plainly(self._chain, plain))
+        least = max(
+            again + max(own for _, own in plainly(self._chain, plain)),
+            self._chain.base(False, cut - 1) + rows[-1].begin_bytes,
+        )
         kept = kept_bytes(self._chain, rows)
         extra = run_ns(rows)
         inner, later = self.ways[start, cut], self.ways[cut, stop]
@@ -184,6 +196,11 @@ def ways_of(chain: ProfiledChain) -> Ways:
         rows = [row_of(chain, place) for place in places]
         found.update(Ranges(chain, places[0], rows).ways)
     return found
+
+
+def gathers_again(chain: ProfiledChain) -> bool:
+    """Whether blocks of segments hold weights from their second run on; there are no nests then."""
+    return any(row is not None and row.whole_bytes for row in chain.inside)
 
 
 def longest_row(chain: ProfiledChain) -> int:

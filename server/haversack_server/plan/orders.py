@@ -12,7 +12,7 @@ from haversack.observed import Observed
 from haversack.parallelism import Parallelism
 from haversack.plan import Plan, PlanRequest
 from haversack.profile import Profile
-from haversack.run import BlockAction, Optimizer, WorkloadReference
+from haversack.run import BlockAction, NumberType, Optimizer, Precision, WorkloadReference
 
 
 class Fault(enum.Enum):
@@ -45,7 +45,8 @@ class Progress:
 class WorkloadOrder:
     """The workload that all that follows is about; ``optimizer`` is named in place of its own.
 
-    ``blocks`` are names of its modules, or none for those that are found.
+    ``blocks`` are names of its modules, or none for those that are found. ``precision`` is that of
+    its step, where it is not the model's own.
     """
 
     workload: WorkloadReference
@@ -53,6 +54,7 @@ class WorkloadOrder:
     path: tuple[str, ...] = ()
     optimizer: Optimizer = Optimizer.UNSPECIFIED
     blocks: tuple[str, ...] = ()
+    precision: Precision = Precision.UNSPECIFIED
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,6 +64,8 @@ class StepOrder:
     actions: tuple[BlockAction, ...]
     microbatches: int = 1
     parallelism: Parallelism = field(default_factory=Parallelism)
+    precision: Precision = Precision.UNSPECIFIED
+    reduce_type: NumberType = NumberType.UNSPECIFIED
 
     @classmethod
     def of(cls, plan: Plan, request: PlanRequest) -> "StepOrder":
@@ -70,6 +74,8 @@ class StepOrder:
             actions=plan.actions,
             microbatches=request.training.accumulation or 1,
             parallelism=request.parallelism,
+            precision=plan.precision,
+            reduce_type=plan.reduce_type,
         )
 
 

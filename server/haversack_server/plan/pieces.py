@@ -84,6 +84,7 @@ def _segments(chain: ProfiledChain, first: int, ways: Ways) -> Iterator[Piece]:
             return
         own = row.peak_bytes if rows else row.recompute.forward_peak_bytes
         need = max(need, chain.base(True, place) + left + own)
+        begin = chain.base(False, place) + left + row.begin_bytes
         rows.append(row)
         for way in ways[first, place + 1] if len(rows) > 1 else ():
             yield Piece(
@@ -91,7 +92,7 @@ def _segments(chain: ProfiledChain, first: int, ways: Ways) -> Iterator[Piece]:
                 stop=place + 1,
                 option=None,
                 retained_bytes=left + row.recompute.retained_bytes,
-                need_bytes=max(need, way.peak_bytes + left),
+                need_bytes=max(need, begin, way.peak_bytes + left),
                 extra_ns=forward_ns + row.recompute.extra_ns + way.extra_ns,
                 nest=way.nest,
             )
@@ -121,24 +122,29 @@ def backward_of(chain: ProfiledChain, piece: Piece) -> Iterator[Moment]:
 
 def _nest(chain: ProfiledChain, nest: Nest, kept: int) -> Iterator[Moment]:
     end = nested.last_of(nest)
-    waiting = nested.waiting_bytes(nested.row_of(chain, end))
-    before = list[int]()
+    last = nested.row_of(chain, end)
+    waiting = nested.waiting_bytes(last)
+    first, before = nested.blocks_of(nest)[0], list[int]()
+    if last.begin_bytes:
+        yield Moment(BACKWARD, end, end, kept + last.begin_bytes)
     for each in nest:
         before.append(kept)
         if isinstance(each, int):
             row = nested.row_of(chain, each)
+            ahead = last.ahead_bytes if each >= end - 1 and len(nest) > 1 else 0
             # The last block runs again as it does without the others, whose table has what waits.
-            rerun = waiting + row.save.forward_peak_bytes
+            rerun = waiting + row.again_peak_bytes
             rerun = row.recompute.backward_peak_bytes if each == end else rerun
-            yield Moment(AGAIN, each, end, kept + rerun)
-            kept += row.save.retained_bytes
+            yield Moment(AGAIN, each, end, kept + rerun - ahead)
+            kept += row.kept_bytes
         else:
             for place, own in nested.plainly(chain, each):
                 yield Moment(AGAIN, place, end, kept + waiting + own)
             kept += nested.kept_bytes(chain, nested.rows_of(chain, each))
     for each, held in zip(reversed(nest), reversed(before), strict=True):
         if isinstance(each, int):
-            own = nested.saved_backward(chain, nested.row_of(chain, each))
+            row = nested.row_of(chain, each)
+            own = nested.saved_backward(chain, row) - (row.ahead_bytes if each != first else 0)
             yield Moment(BACKWARD, each, each, held + own)
         else:
             yield from _nest(chain, each, held)

@@ -7,11 +7,11 @@ gradients and the optimizer's moments. The rungs are in ``ladder``.
 from dataclasses import replace
 
 from haversack.basis import Basis
-from haversack.fsdp2 import fsdp2_ranks
 from haversack.plan import BudgetConversion, FrontierPoint, Plan, PlanRequest, PlanStatus, Rung
 from haversack.profile import Profile
+from haversack.spread import spread_of
 from haversack.units import format_bytes
-from haversack_server.plan import limits, profiled_request, purity
+from haversack_server.plan import limits, profiled_request, profiled_types, purity
 from haversack_server.plan.constraints import allowed
 from haversack_server.plan.frontiers import budgets_of, reading_of
 from haversack_server.plan.ladder import Found, Ladder
@@ -19,7 +19,10 @@ from haversack_server.plan.profiled_actions import actions_of, saved_count
 from haversack_server.plan.profiled_beside import EqualBlocks, baselines_of
 from haversack_server.plan.profiled_chain import ProfiledChain, chain_of, options_of
 from haversack_server.plan.profiled_peaks import moments_of, peak_of
+from haversack_server.plan.profiled_relief import relief
 from haversack_server.plan.profiled_shards import on_one_rank
+from haversack_server.plan.profiled_step import counted_step
+from haversack_server.plan.skipping import Skipping
 from haversack_server.plan.solving import Solving
 
 
@@ -31,9 +34,7 @@ def plan_profile(request: PlanRequest, solving: Solving) -> Plan:
     chain, said = _chain(request, profile)
     conversion = profiled_request.budget_of(request)
     left = conversion.allocated_bytes
-    ladder = Ladder(chain, request.state_limit or limits.STATE_LIMIT, solving)
-    alike = request.constraints is not None and request.constraints.equal_treatment
-    way = EqualBlocks(profile, ladder, request.graph_ns) if alike else ladder
+    ladder, way = _ways(request, chain, solving)
     floor_bytes, least = way.floor()
     least_bytes, floor_at = peak_of(chain, least)
     profiled_request.check_least(least_bytes)
@@ -46,21 +47,52 @@ def plan_profile(request: PlanRequest, solving: Solving) -> Plan:
         assumptions=(
             *said,
             *profiled_request.assumed(request),
+            *profile.notes,
             *purity.assumed(profile),
             *way.assumed(),
         ),
-        ignored_inputs=profiled_request.ignored(request.training),
+        ignored_inputs=profiled_request.ignored(request.training, profile),
         not_modelled=profile.not_profiled,
         basis=profile.basis or Basis.PROFILED,
         model_fingerprint=profile.model_fingerprint,
-        parallelism=request.parallelism if fsdp2_ranks(request.parallelism) > 1 else None,
+        parallelism=request.parallelism if spread_of(request.parallelism).ranks > 1 else None,
+        counted=counted_step(request.training, profile),
+        precision=profile.precision,
+        reduce_type=profiled_types.reduce_type_of(profile, request.training),
     )
     if floor_bytes > left:
-        return _infeasible(common, conversion)
+        if isinstance(way, Skipping):
+            way.check_infeasible(left)
+        helps = relief(request, floor_bytes, lambda changed: _floor(changed, solving))
+        return replace(_infeasible(common, conversion), relief=helps)
     answer = _feasible(common, profile, chain, way.solve(left))
     if way is ladder:
         return answer
     return replace(answer, equal_treatment_ns=answer.extra_ns - ladder.solve(left).extra_ns)
+
+
+def _ways(
+    request: PlanRequest, chain: ProfiledChain, solving: Solving
+) -> tuple[Ladder, Ladder | EqualBlocks]:
+    """Give the ladder, and the way that the request asks for: the same, or equal treatment."""
+    assert request.profile is not None
+    ladder = _ladder(request, chain, solving)
+    if request.constraints is None or not request.constraints.equal_treatment:
+        return ladder, ladder
+    return ladder, EqualBlocks(request.profile, ladder, request.graph_ns)
+
+
+def _ladder(request: PlanRequest, chain: ProfiledChain, solving: Solving) -> Ladder:
+    state_limit = request.state_limit or limits.STATE_LIMIT
+    if chain.skips:
+        return Skipping(chain, state_limit, solving, request.graph_ns)
+    return Ladder(chain, state_limit, solving)
+
+
+def _floor(request: PlanRequest, solving: Solving) -> int:
+    assert request.profile is not None
+    chain, _ = _chain(request, request.profile)
+    return _ways(request, chain, solving)[1].floor()[0]
 
 
 def _chain(request: PlanRequest, profile: Profile) -> tuple[ProfiledChain, tuple[str, ...]]:
@@ -79,6 +111,7 @@ def _chain(request: PlanRequest, profile: Profile) -> tuple[ProfiledChain, tuple
         chain,
         profile,
         request.parallelism,
+        recipe=profiled_types.recipe_of(profile, request.training),
         moments_bytes=moments_bytes,
         accumulation=request.training.accumulation or 1,
     )

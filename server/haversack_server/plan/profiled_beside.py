@@ -61,7 +61,7 @@ def square_root(ladder: Ladder) -> tuple[Piece, ...] | None:
 class EqualBlocks:
     """Plans that treat blocks with one table alike, unless a constraint sets one apart."""
 
-    def __init__(self, profile: Profile, ladder: Ladder, most_ns: int | None) -> None:
+    def __init__(self, profile: Profile, ladder: Ladder, work_ns: int | None) -> None:
         self._ladder = ladder
         options = ladder.chain.options
         classes = [
@@ -72,7 +72,7 @@ class EqualBlocks:
         if choices_of(classes, options) <= MOST_CHOICES:
             self._choices = EqualTreatment(classes, options, self._peak)
         else:
-            self._choices = Coupled(classes, options, ladder.table, most_ns)
+            self._choices = Coupled(classes, ladder, work_ns)
 
     def _peak(self, options: Sequence[int]) -> int:
         return peak_of(self._ladder.chain, self._ladder.of_options(options))[0]

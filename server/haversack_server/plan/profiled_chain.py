@@ -13,6 +13,7 @@ import numpy as np
 from haversack.profile import OptionTable, Profile
 from haversack_server.memory.chain import Option
 from haversack_server.plan.ceiling import Tables
+from haversack_server.plan.skips import Skip, skips_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +22,12 @@ class Inside:
 
     ``segment_bytes`` are what it leaves in the middle of one, ``peak_bytes`` the highest while its
     forward runs there, the output of the block before included. ``waiting_bytes`` are there when it
-    begins to run again; None where nobody looked.
+    begins to run again; None where nobody looked. On a rank that gathers weights, ``whole_bytes``
+    are the block's, which stay whole from its second run to the end of its backward, and
+    ``gather_bytes`` what is there when they are gathered. ``ahead_bytes`` of its base are weights
+    of the block before, gathered ahead of its turn: in a segment that has run again they are whole
+    in any case. ``begin_bytes`` are there when its backward begins, before a segment that it ends
+    runs again.
     """
 
     save: Option
@@ -30,6 +36,20 @@ class Inside:
     peak_bytes: int
     forward_ns: int
     waiting_bytes: int | None = None
+    whole_bytes: int = 0
+    gather_bytes: int = 0
+    ahead_bytes: int = 0
+    begin_bytes: int = 0
+
+    @property
+    def again_peak_bytes(self) -> int:
+        """The highest bytes of its second run, after which it is saved, as one but the last."""
+        return max(self.gather_bytes, self.whole_bytes + self.save.forward_peak_bytes)
+
+    @property
+    def kept_bytes(self) -> int:
+        """What it keeps of its second run until its backward."""
+        return self.save.retained_bytes + self.whole_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +61,7 @@ class ProfiledChain:
     the optimizer's step adds while it runs, ``region_bytes`` what a checkpoint keeps beside tensors
     for each block that it runs again. On one rank of several the gradients have beside them what is
     gathered and reduced, as ``beside`` says. ``reserve_bytes`` of those that stand are kept free.
+    Of what blocks retain, ``skips`` are freed early by some choices.
     """
 
     names: tuple[str, ...]
@@ -54,6 +75,7 @@ class ProfiledChain:
     reserve_bytes: int = 0
     inside: tuple[Inside | None, ...] = ()
     beside: str = "gradients so far"
+    skips: tuple[Skip, ...] = ()
 
     @property
     def fixed_bytes(self) -> int:
@@ -111,6 +133,7 @@ def chain_of(
         region_bytes=profile.region_bytes,
         reserve_bytes=max(0, profile.workspace_bytes),
         inside=_inside(profile, options),
+        skips=skips_of(profile, options),
     )
 
 

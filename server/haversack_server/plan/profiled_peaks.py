@@ -7,6 +7,7 @@ from haversack.plan import MomentPeak, PeakAt
 from haversack.units import format_bytes
 from haversack_server.plan.pieces import FORWARD, Moment, Piece, backward_of, forward_of
 from haversack_server.plan.profiled_chain import ProfiledChain
+from haversack_server.plan.skips import Spared, spared
 
 Height = tuple[int, PeakAt]
 
@@ -31,14 +32,23 @@ def moments_of(chain: ProfiledChain, pieces: Sequence[Piece]) -> tuple[MomentPea
 def heights(chain: ProfiledChain, pieces: Sequence[Piece]) -> Iterator[Height]:
     """Give every moment of a step, in order: forward, backward, the optimizer's step."""
     kept = [0, *accumulate(piece.retained_bytes for piece in pieces)]
-    placed = list(zip(pieces, kept, strict=False))
+    placed, freed = list(zip(pieces, kept, strict=False)), spared_by(chain, pieces)
     for piece, before in placed:
         for moment in forward_of(chain, piece):
-            yield _height(chain, moment, before)
+            yield _height(chain, moment, before - freed.forward[moment.place])
     for piece, before in reversed(placed):
         for moment in backward_of(chain, piece):
-            yield _height(chain, moment, before)
+            yield _height(chain, moment, before - freed.backward[moment.place])
     yield chain.fixed_bytes, PeakAt(phase="optimizer", moment="optimizer step")
+
+
+def spared_by(chain: ProfiledChain, pieces: Sequence[Piece]) -> Spared:
+    """Say what a plan frees early; with segments nothing, whose blocks hand on by other ways."""
+    options = [piece.option for piece in pieces if piece.option is not None]
+    if len(options) < len(pieces):
+        nothing = (0,) * len(chain.names)
+        return Spared(nothing, nothing)
+    return spared(chain.skips, options)
 
 
 def _height(chain: ProfiledChain, moment: Moment, kept: int) -> Height:

@@ -1,25 +1,25 @@
 """What a profile's plan takes from the request, and what it refuses.
 
 States are parameters, gradients and the optimizer's moments. A profile is of one rank as it ran; it
-is planned for that, or for FSDP2 over all ranks. Knows no rung.
+is planned for that, for replicas of it, or for FSDP2. Knows no rung.
 """
 
 from dataclasses import fields, replace
 
 from haversack.basis import Basis
 from haversack.errors import InvalidRequestError, NotSupportedError
-from haversack.fsdp2 import fsdp2_ranks
-from haversack.parallelism import Parallelism
 from haversack.plan import BudgetConversion, PlanRequest
 from haversack.profile import Profile
 from haversack.run import BytesKind, Optimizer, Training
+from haversack.spread import spread_of
 from haversack.units import format_bytes
 from haversack_server.memory.bounds import MOST
 from haversack_server.memory.optimizers.kinds import KINDS, Form
-from haversack_server.plan import limits
+from haversack_server.plan import limits, profiled_replicas, profiled_types
 from haversack_server.plan.profiled_chain import ProfiledChain
 
 _READ = ("optimizer", "accumulation")
+_OF_MIXED = ("precision", "reduce_type")
 
 
 def check(request: PlanRequest, profile: Profile) -> None:
@@ -37,7 +37,8 @@ def check(request: PlanRequest, profile: Profile) -> None:
                 f"{block.name} is there twice; a block has one name",
                 field=f"profile.blocks[{place}].name",
             )
-    ranks = fsdp2_ranks(request.parallelism)
+    profiled_types.check(request, profile)
+    ranks = spread_of(request.parallelism).ranks
     if request.rank is not None and request.rank >= ranks:
         asked = "one rank, 0" if ranks == 1 else f"the ranks 0 to {ranks - 1}"
         raise InvalidRequestError(
@@ -88,8 +89,11 @@ def moments_bytes(training: Training, profile: Profile) -> tuple[int, tuple[str,
             "an optimizer that keeps whole copies would do, such as ADAMW or SGD_MOMENTUM"
         )
     said = () if training.optimizer else ("optimizer: AdamW",)
-    copied = sum(block.gradient_bytes for block in profile.blocks)
-    return kind.moments * copied, (*said, "the optimizer's moments have the gradients' type")
+    # Gradients of arguments are among those of blocks, and have no moments.
+    made = sum(block.gradient_bytes for block in profile.blocks)
+    made = profiled_types.stored_bytes(profile, made)
+    copied = min(made, sum(block.parameter_bytes for block in profile.blocks))
+    return kind.moments * copied, (*said, "the optimizer's moments have the parameters' type")
 
 
 def has_its_own(training: Training, profile: Profile) -> bool:
@@ -118,7 +122,7 @@ def assumed(request: PlanRequest) -> tuple[str, ...]:
     unsaid = budget is not None and budget.kind is BytesKind.UNSPECIFIED
     kind = ("budget: it limits allocated bytes",) if unsaid else ()
     one = ("accumulation: 1; gradients are made anew in each step",) if not accumulation else ()
-    ranks = _ranks_said(request.parallelism)
+    ranks = _ranks_said(request)
     return (*kind, *one, *_kept_free(request.profile), *ranks, *limits.assumed(request))
 
 
@@ -130,24 +134,28 @@ def _kept_free(profile: Profile | None) -> tuple[str, ...]:
     return (f"{how}: {format_bytes(profile.workspace_bytes)} beyond the prediction are kept free",)
 
 
-def _ranks_said(parallelism: Parallelism) -> tuple[str, ...]:
+def _ranks_said(request: PlanRequest) -> tuple[str, ...]:
     """Say which rank is meant, and how the model is wrapped."""
-    ranks = fsdp2_ranks(parallelism)
-    if ranks == 1:
+    spread, profile = spread_of(request.parallelism), request.profile
+    if spread.ranks == 1 or profile is None:
         return ()
+    if spread.is_replicated:
+        gradient_bytes = sum(block.gradient_bytes for block in profile.blocks)
+        return profiled_replicas.said(request.parallelism, format_bytes(gradient_bytes))
     return (
-        f"ranks: all {ranks} are alike but for padding; the plan is of rank 0, which has the "
-        "largest shards",
+        f"ranks: all {spread.ranks} are alike but for padding; the plan is of rank 0, which has "
+        "the largest shards",
         "units of fully_shard: the profile's blocks, and the model around them",
-        "number types: the profile's own, for gathers and reductions too",
+        profiled_types.said(profile, request.training),
     )
 
 
-def ignored(training: Training) -> tuple[str, ...]:
+def ignored(training: Training, profile: Profile) -> tuple[str, ...]:
     """Name settings that a profiled step has decided already."""
+    read = (*_READ, *(_OF_MIXED if profiled_types.is_mixed(profile) else ()))
     given = [
         each.name
         for each in fields(training)
-        if each.name not in _READ and getattr(training, each.name) != getattr(Training(), each.name)
+        if each.name not in read and getattr(training, each.name) != getattr(Training(), each.name)
     ]
     return tuple(f"training.{name}: the profile is of the step as it ran" for name in given)

@@ -58,7 +58,20 @@ def test_a_phase_is_held_against_its_own_highest_moment() -> None:
         assert profile.workspace_bytes == PROFILE.workspace_bytes + 5
     # Less than was predicted gives nothing away: another plan may need it.
     below = again(first, {"phase": "forward", "allocated_bytes": forward - 5})
-    assert below == PROFILE  # nor is its basis MEASURED
+    assert replace(below, notes=()) == PROFILE  # nor is its basis MEASURED
+
+
+def test_a_figure_below_its_prediction_changes_nothing_and_the_answer_says_so() -> None:
+    first = first_plan()
+    whole = first.predicted_peak_bytes or 0
+    forward = max(each.peak_bytes for each in first.moments if each.phase == "forward")
+    above = {"phase": "forward", "allocated_bytes": forward + 1}
+    profile = again(first, {"allocated_bytes": whole - 3}, above)
+    (said,) = [each for each in planned(ROOMY, profile).assumptions if "used for nothing" in each]
+    assert said.endswith(f": the step, {whole - 3} B of {whole} B predicted")
+    assert not any("used for nothing" in each for each in planned(ROOMY, PROFILE).assumptions)
+    # A figure that was met leaves no note, and an earlier note does not outlive its figure.
+    assert again(replace(first, profile=profile), {"allocated_bytes": whole}).notes == ()
 
 
 def test_a_plan_in_a_file_stands_for_its_profile(tmp_path: Path) -> None:

@@ -195,7 +195,8 @@ def assert_refused(match: str, error: type[Exception] = InvalidRequestError, **f
 def test_what_a_profile_cannot_answer_is_refused() -> None:
     assert_refused("needs a budget", budget=None)
     assert_refused("budget.kind", NotSupportedError, budget=Budget(bytes=1, kind=BytesKind.DEVICE))
-    assert_refused("parallelism", NotSupportedError, parallelism=Parallelism(world_size=8))
+    of_tensors = Parallelism(world_size=8, tp=2)
+    assert_refused("parallelism", NotSupportedError, parallelism=of_tensors)
     assert_refused("ADAFACTOR", NotSupportedError, training=Training(optimizer=Optimizer.ADAFACTOR))
     assert_refused("has no blocks", profile=Profile())
     assert_refused("has no options", profile=replace(PROFILE, tables=(SAVED, OptionTable())))

@@ -210,6 +210,7 @@ def test_a_model_on_meta_has_the_profile_of_a_real_one() -> None:
             lambda: nn.Sequential(nn.Sequential(Block(0), Block(1)), nn.Sequential(Block(2))),
             ["0", "1"],
         ),
+        (lambda: Named(), ["members.a", "members.b"]),
         (lambda: Pair(), ["first", "second"]),
         (lambda: Outer(Pair()), ["inner.first", "inner.second"]),
     ],
@@ -226,6 +227,21 @@ class Pair(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         result: Tensor = self.second(self.first(hidden))
+        return result
+
+
+class Named(nn.Module):
+    """Blocks in a dict, beside one that is in none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.members = nn.ModuleDict({"a": Block(0), "b": Block(1)})
+        self.last = Block(2)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        for block in self.members.values():
+            hidden = block(hidden)
+        result: Tensor = self.last(hidden)
         return result
 
 

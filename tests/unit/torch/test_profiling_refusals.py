@@ -1,5 +1,6 @@
 """What cannot be profiled is refused in a sentence, with the module; figures are not looked at."""
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -34,17 +35,53 @@ def test_shapes_that_depend_on_data_are_refused_with_the_module() -> None:
         profiled(Model(Choosing))
 
 
-def test_an_operation_that_fake_tensors_refuse_is_named_with_the_module() -> None:
-    grouped: Any = torch.__dict__["_grouped_mm"]
+@torch.library.custom_op("haversack_tests::without_a_fake", mutates_args=())
+def without_a_fake(hidden: Tensor) -> Tensor:
+    return hidden.clone()
 
-    class Grouped(Block):
+
+def test_an_operation_that_fake_tensors_refuse_is_named_with_the_module() -> None:
+    class Custom(Block):
         def forward(self, hidden: Tensor) -> Tensor:
-            ends = torch.tensor([ROWS], dtype=torch.int32)
-            weight = self.linear.weight.t().contiguous()[None]
-            return super().forward(grouped(hidden, weight, offs=ends))
+            result: Tensor = without_a_fake(super().forward(hidden))
+            return result
 
     with pytest.raises(NotSupportedError, match=r"layers\.0 cannot be profiled: an operation"):
-        profiled(Model(Grouped))
+        profiled(Model(Custom))
+
+
+def test_blocks_that_are_read_but_never_called_are_refused() -> None:
+    class Reading(Model):
+        def forward(self, hidden: Tensor) -> Tensor:
+            for layer in self.layers:
+                hidden = hidden @ layer.linear.weight
+            return hidden
+
+    with pytest.raises(InvalidRequestError, match=r"none of the blocks ran, such as layers\.0"):
+        profiled(Reading())
+
+
+@pytest.mark.parametrize("chance", [0.0, 1.0])
+def test_a_choice_of_blocks_by_draws_that_nobody_replays_is_refused_or_said(chance: float) -> None:
+    class Skipping(Model):
+        def forward(self, hidden: Tensor) -> Tensor:
+            for layer in self.layers:
+                hidden = hidden if random.random() < chance else layer(hidden)
+            result: Tensor = self.last(hidden)
+            return result
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.last: Any = self.layers.pop(-1)
+            self.layers.append(Block())
+
+    if chance:
+        with pytest.raises(InvalidRequestError, match="none of the blocks ran"):
+            profiled(Skipping())
+        with pytest.raises(NotSupportedError, match=r"layers\.0 did not run, and the model draws"):
+            profiled(Skipping(), blocks=["layers.0", "layers.1", "last"])
+    else:
+        assert any("segments: the model may" in each for each in profiled(Skipping()).not_profiled)
 
 
 def test_what_any_step_would_raise_is_the_users_own() -> None:
@@ -139,6 +176,11 @@ def test_an_optimizer_of_another_model_is_refused() -> None:
     with pytest.raises(InvalidRequestError, match="none of the model's parameters") as error:
         profile(workload)
     assert error.value.field == "workload.optimizer"
+
+
+def test_a_lazy_parameter_is_refused_by_its_name() -> None:
+    with pytest.raises(InvalidRequestError, match=r"0\.weight has no shape yet"):
+        profiled(nn.Sequential(nn.LazyLinear(WIDTH), nn.Linear(WIDTH, WIDTH)))
 
 
 def test_a_block_inside_another_is_refused() -> None:

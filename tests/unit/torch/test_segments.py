@@ -1,5 +1,7 @@
 """Blocks under one checkpoint, called by the model's own loop: the same numbers, fewer bytes."""
 
+import gc
+import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,6 +18,7 @@ from haversack.errors import InvalidRequestError, NotSupportedError
 from haversack.plan import Plan
 from haversack.run import BlockAction
 from haversack.torch import apply, replay_context
+from haversack.torch.segment_runs import Run
 
 
 class Block(nn.Module):
@@ -212,6 +215,46 @@ def test_an_input_that_is_changed_afterwards_is_refused() -> None:
         given.add_(1)
         with pytest.raises(NotSupportedError, match="changed in place"):
             loss.backward()
+
+
+class Changing(Net):
+    """Changes what a block has returned before the next one takes it."""
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        bias = None
+        for layer in self.layers:
+            hidden, bias = layer(hidden, bias=bias)
+            hidden += 2
+        return hidden.square().mean()
+
+
+@pytest.mark.parametrize("paths", PATHS.values(), ids=PATHS)
+def test_a_result_that_is_changed_in_place_is_kept_as_the_next_block_took_it(
+    paths: Sequence[tuple[int, ...]],
+) -> None:
+    torch.manual_seed(0)
+    model, given = Changing(), torch.randn(8, 16)
+    _, plain = step(model, given)
+    with apply(model, nested(paths)):
+        assert all(map(torch.equal, step(model, given)[1], plain))
+
+
+def test_a_forward_without_a_backward_leaves_nothing_behind() -> None:
+    model, given = Net(between=True), torch.randn(8, 16)
+    gc.disable()  # what lies in a cycle would go with it, unless PyTorch's graph is part of it
+    try:
+        with apply(model, in_segments(6)):
+            loss: Tensor | None = model(given)
+            held: Any = weakref.ref(one(Run))
+            loss = None
+            assert loss is held() is None
+    finally:
+        gc.enable()
+
+
+def one(kind: type) -> Any:
+    (found,) = (each for each in gc.get_objects() if type(each) is kind)
+    return found
 
 
 def actions(*rows: tuple[str, int]) -> Plan:

@@ -1,0 +1,62 @@
+"""Relief of a profile's plan: each advice, followed, has the floor that it promised."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from tests.unit.plan.test_profiled import PROFILE, planned
+
+from haversack.parallelism import Parallelism, Sharding
+from haversack.plan import PlanConstraints, PlanStatus
+from haversack.profile import Profile, ProfileBlock, ProfileParameter
+from haversack.run import Optimizer, Training
+
+ADAMW = Training(optimizer=Optimizer.ADAMW, accumulation=4)
+LIGHT = Training(optimizer=Optimizer.SGD_MOMENTUM, accumulation=4)
+
+
+def _large(block: ProfileBlock) -> ProfileBlock:
+    """Give a block so many parameters that states are most of the floor."""
+    shape = ProfileParameter(rows=1000, row_bytes=4)
+    return replace(block, parameter_bytes=4000, gradient_bytes=4000, parameters=(shape,))
+
+
+LARGE: Profile = replace(PROFILE, blocks=tuple(map(_large, PROFILE.blocks)))
+
+
+def _followed(fields: Mapping[str, Any], ways: Mapping[str, Mapping[str, Any]]) -> None:
+    """Ask below the floor; then each way that is advised, at the floor that it promises."""
+    floor_bytes = planned(10**9, LARGE, **fields).floor_bytes
+    answer = planned(floor_bytes - 1, LARGE, **fields)
+    assert answer.status is PlanStatus.INFEASIBLE
+    assert {each.change for each in answer.relief} == set(ways)
+    assert [each.delta_bytes for each in answer.relief] == sorted(
+        each.delta_bytes for each in answer.relief
+    )
+    for each in answer.relief:
+        lower = floor_bytes + each.delta_bytes
+        assert each.delta_bytes < 0
+        followed = {**fields, **ways[each.change]}
+        assert planned(lower, LARGE, **followed).status is PlanStatus.OPTIMAL
+        assert planned(lower - 1, LARGE, **followed).status is PlanStatus.INFEASIBLE
+
+
+def test_each_advice_lowers_the_floor_by_what_it_says() -> None:
+    must = PlanConstraints(must_save=("layers.1",))
+    two = Parallelism(world_size=2, sharding=Sharding.FSDP2)
+    ways: dict[str, dict[str, Any]] = {
+        "nothing that must be saved": {"constraints": None},
+        "accumulation 1": {"training": replace(ADAMW, accumulation=1)},
+        "optimizer sgd_momentum": {"training": LIGHT},
+        "2 GPUs under FSDP2": {"parallelism": two},
+    }
+    _followed({"training": ADAMW, "constraints": must}, ways)
+
+
+def test_ranks_that_shard_are_doubled_and_replicas_are_sharded() -> None:
+    four = Parallelism(world_size=4, sharding=Sharding.FSDP2)
+    eight = {"parallelism": Parallelism(world_size=8, sharding=Sharding.FSDP2)}
+    shared = {"training": replace(LIGHT, accumulation=1)}
+    _followed({**shared, "parallelism": four}, {"8 GPUs under FSDP2": eight})
+    replicas = Parallelism(world_size=8)
+    _followed({**shared, "parallelism": replicas}, {"8 GPUs under FSDP2": eight})
