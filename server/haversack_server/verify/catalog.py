@@ -74,6 +74,7 @@ ARGUMENTS: dict[str, tuple[Argument, ...]] = {
         Argument(name="vocabulary", default=128, least=2, most=2**16),
         Argument(name="tokens", default=32, most=1024),
         Argument(name="batch", default=2, most=_BATCH),
+        Argument(name="checkpointed", default=1, least=0, most=1),  # 0 is for a plan's regions
     ),
     "mlp": (
         Argument(name="width", default=64, most=_WIDTH),

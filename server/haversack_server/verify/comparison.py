@@ -139,14 +139,21 @@ def compare_states(
 ) -> tuple[list[str], list[str]]:
     """Name the entries that differ only when checkpointed, and those that no two plain runs share.
 
-    A thing whose container differs is not named again.
+    A thing whose container differs is not named again, and no key of a container whose keys two
+    plain runs do not share.
     """
     unsteady = _different(plain, again)
     noise = set(unsteady)
     changed = [name for name in _different(plain, checkpointed) if name not in noise]
-    if facet is Facet.SIDE_EFFECTS:
-        return _outermost(changed, noise), _outermost(unsteady, set())
-    return changed, unsteady
+    if facet is not Facet.SIDE_EFFECTS:
+        return changed, unsteady
+    passing = {_container(name) for name in unsteady if (name in plain) is not (name in again)}
+    changed = [
+        name
+        for name in changed
+        if (name in plain) is (name in checkpointed) or _container(name) not in passing
+    ]
+    return _outermost(changed, noise), _outermost(unsteady, set())
 
 
 def _different(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
@@ -156,6 +163,16 @@ def _different(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
 def _outermost(names: Sequence[str], noise: set[str]) -> list[str]:
     given = set(names) | noise
     return [name for name in names if not any(parent in given for parent in _parents(name))]
+
+
+def _container(name: str) -> str:
+    """Name what a thing lies in; a file, a socket and the like lie in all of their kind."""
+    first = min(name.find(letter) % (len(name) + 1) for letter in " .[")
+    if name[first : first + 1] == " ":
+        kind, said, _ = name.partition(": ")
+        return kind if said else name[:first]
+    inner = max(name.rfind("."), name.rfind("["))
+    return name[:inner] if inner > 0 else ""
 
 
 def _parents(name: str) -> Iterable[str]:

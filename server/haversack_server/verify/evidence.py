@@ -103,7 +103,8 @@ def _does_not_prove(runs: Outcomes, schedule: VerifySchedule, device: str) -> It
         yield "Anything about a second forward before the backward, as pipelines have it"
     yield (
         "That nothing else is touched: state in C extensions and globals of libraries are not "
-        "looked at; of files and sockets it is seen that they are opened, not what goes into them"
+        "looked at; of sockets, and of files outside the working folder, it is seen that they are "
+        "opened, not what goes into them"
     )
     yield (
         "Anything about regions inside torch.compile, or made by other functions than "

@@ -13,12 +13,14 @@ from haversack.verify import (
     FacetResult,
     FacetValue,
     RecomputeCount,
+    VerifyApplied,
     VerifyMemory,
     VerifyTime,
 )
 from haversack_server.verify.comparison import MOST_NAMES, compare_states, compare_values
 from haversack_server.verify.hints import fix_hint
 from haversack_server.verify.outcome import Outcome
+from haversack_server.verify.predictions import counts_with_plan, memory_with_plan
 
 VALUE_FACETS = (
     Facet.OUTPUTS,
@@ -39,7 +41,10 @@ _FEWEST_TICKS = 2  # of the clock in a plain step; what it reads is off by up to
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcomes:
-    """The runs of a job; those that only explain are None where there is nothing to explain."""
+    """The runs of a job; those that only explain are None where there is nothing to explain.
+
+    ``planned`` is no run but whole steps that were measured, of a job with a plan.
+    """
 
     plain: Outcome
     again: Outcome
@@ -48,6 +53,7 @@ class Outcomes:
     watched: Outcome | None = None
     traced: Outcome | None = None
     control: Outcome | None = None
+    planned: Outcome | None = None
 
 
 def repeats(plain: Outcome, again: Outcome) -> bool:
@@ -65,17 +71,21 @@ def is_unexplained(runs: Outcomes) -> bool:
     return bool(moved or checkpointed.raised)
 
 
-def findings(runs: Outcomes) -> list[FacetResult]:
-    """Find the value of every facet."""
+def findings(runs: Outcomes, applied: VerifyApplied | None = None) -> list[FacetResult]:
+    """Find the value of every facet; ``applied`` is a plan's step beside its prediction."""
     values = list(_value_findings(runs))
     if runs.plain.raised or runs.checkpointed.raised:
         return values + [_not_checked(facet, "A run raised") for facet in _OTHER_FACETS]
+    counted, remembered = count_finding(recompute_counts(runs)), memory_finding(memory(runs))
+    if applied is not None:
+        counted = counts_with_plan(counted, applied)
+        remembered = memory_with_plan(remembered, applied)
     return [
         *values,
         rng_finding(runs),
         side_effect_finding(runs),
-        count_finding(recompute_counts(runs)),
-        memory_finding(memory(runs)),
+        counted,
+        remembered,
         time_finding(time(runs), max(runs.plain.tick_ns, runs.checkpointed.tick_ns)),
     ]
 

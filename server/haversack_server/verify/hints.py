@@ -36,12 +36,14 @@ _CAUSES: Mapping[DifferenceCause, str] = {
     DifferenceCause.SHAPE: "A tensor has another shape or dtype in the replay: keep caches that "
     "grow, and routing that is not saved, outside the region, gather shards before it, and set "
     "modes such as the default dtype inside it",
-    DifferenceCause.RNG: "The replay draws other numbers: leave preserve_rng_state on",
+    DifferenceCause.RNG: "The replay draws other numbers: leave preserve_rng_state on, and seed "
+    "torch inside a region by nothing that changes",
     DifferenceCause.RNG_GENERATOR: "The region draws from a generator of its own, which no replay "
     "restores: name it in context_fn=haversack.torch.replay_context(generators=[...])",
     DifferenceCause.NONDETERMINISTIC_KERNEL: "An operation gives another result for equal inputs: "
     "save what it returns (a router's scores and choices, say), or use deterministic algorithms; "
-    "where a policy saves it, do not change it in place",
+    "where a policy saves it, do not change it in place; open a mode that changes results inside "
+    "the region",
     DifferenceCause.MISSING_OPERATIONS: "The replay leaves operations out: look for a memo or a "
     "flag that the forward has set, and for an exception that the region catches",
     DifferenceCause.EXTRA_OPERATIONS: "The replay runs more operations: look for a count or a list "

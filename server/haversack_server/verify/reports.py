@@ -7,13 +7,13 @@ import signal
 from collections.abc import Sequence
 from dataclasses import replace
 
-from haversack.units import format_bytes
 from haversack.verify import (
     Facet,
     FacetResult,
     FacetValue,
     FailureReason,
     FirstDifference,
+    VerifyApplied,
     VerifyEnvironment,
     VerifyFailure,
     VerifyMemory,
@@ -33,6 +33,7 @@ from haversack_server.verify.findings import (
 from haversack_server.verify.hints import cause_hint
 from haversack_server.verify.outcome import Outcome
 from haversack_server.verify.places import first_difference, with_state
+from haversack_server.verify.predictions import compared_with_plan
 from haversack_server.verify.verdict import judge
 
 
@@ -62,7 +63,8 @@ def compared(
     pinned: Sequence[str],
 ) -> VerifyReport:
     """Give the report of runs that can be compared."""
-    found = findings(runs)
+    applied = _applied(request, runs)
+    found = findings(runs, applied)
     changes = runs.watched.changes if runs.watched else ()
     place = with_state(first_difference(runs, found), changes)
     found = _with_hints(found, place)
@@ -85,26 +87,22 @@ def compared(
         pinned=tuple(pinned),
         evidence=evidence(runs, judgement.facets, report.schedule, environment.device),
         loss=runs.plain.loss,
-        assumptions=assumptions(runs, request),
+        assumptions=(*assumptions(runs, request), *_unmeasured(runs)),
+        applied=applied,
     )
 
 
-def with_applied(report: VerifyReport, stepped: Outcome) -> VerifyReport:
-    """Add the measured step of a plan; one above its prediction is a warning, and no verdict."""
-    applied = stepped.applied
-    if applied is None:
-        note = f"No step of the plan was measured, since one raised: {stepped.raised}"
-        return replace(report, assumptions=(*report.assumptions, note))
-    predicted, measured = applied.predicted_peak_bytes, applied.measured_peak_bytes
-    warnings = report.warnings
-    if predicted is not None and measured > predicted:
-        warnings += (
-            f"A step of the plan takes {format_bytes(measured)} at {applied.peak_at}, "
-            f"{format_bytes(measured - predicted)} more than the {format_bytes(predicted)} that it "
-            "predicts. Tensors are predicted; what kernels and the allocator take beside them is "
-            "measured only, and haversack plan --measured keeps it free",
-        )
-    return replace(report, applied=applied, warnings=warnings)
+def _applied(request: VerifyRequest, runs: Outcomes) -> VerifyApplied | None:
+    """Hold the measured steps of a plan against what it predicts; None where there are none."""
+    if request.plan is None or runs.planned is None or runs.planned.applied is None:
+        return None
+    return compared_with_plan(runs.planned.applied, request.plan.actions, recompute_counts(runs))
+
+
+def _unmeasured(runs: Outcomes) -> tuple[str, ...]:
+    if runs.planned is None or runs.planned.raised is None:
+        return ()
+    return (f"No step of the plan was measured, since one raised: {runs.planned.raised}",)
 
 
 def _with_hints(found: Sequence[FacetResult], place: FirstDifference | None) -> list[FacetResult]:

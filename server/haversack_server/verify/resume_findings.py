@@ -15,6 +15,7 @@ from haversack_server.verify.comparison import Row, compare_values
 from haversack_server.verify.resumable import Resume
 from haversack_server.verify.resume_hints import resume_hint
 from haversack_server.verify.resume_outcome import ResumeRank, ResumeRuns, first_raised
+from haversack_server.verify.resume_random import random_finding
 
 RESUME_FACETS = (
     Facet.BUFFERS,
@@ -84,13 +85,7 @@ def _not_checked(facet: Facet, detail: str) -> FacetResult:
 
 def _finding(facet: Facet, runs: ResumeRuns, resume: Resume) -> FacetResult:
     if facet is Facet.RNG and not resume.same_ranks:
-        drawn = any(each.draws for each in runs.uninterrupted)
-        said = "the steps draw from them" if drawn else "no step draws from them"
-        return _not_checked(
-            facet,
-            f"Random states are each rank's own, and {resume.resumed_size} in place of "
-            f"{resume.saved_size} go on; {said}",
-        )
+        return random_finding([(r.rank, each) for r in runs.resumed for each in r.random], resume)
     compared = sum(each.counts.get(facet.name, 0) for each in runs.resumed)
     noise = runs.again[0].rows if facet is Facet.NEXT_STEPS else _between(runs, facet)
     found = compare_values(facet, compared, noise, _rows(runs.resumed, facet))

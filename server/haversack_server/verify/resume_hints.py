@@ -25,6 +25,14 @@ _SAMPLES = (
     "out what decides on them, such as the generator of a shuffle, an epoch, or samples fetched "
     "ahead"
 )
+_RANDOM_ON_OTHERS = (
+    "Keep the random states of all ranks, and give each rank that goes on one of its own: that of "
+    "a rank that saved, or what is drawn from one where more go on than saved"
+)
+_RANDOM_UNKNOWN = (
+    "Nothing to do if every rank goes on with numbers of its own that no other rank draws and that "
+    "were not drawn before: what a rank is given here is not what a rank saved"
+)
 _ANOTHER_NUMBER = (
     "Training on this number of ranks differs without a stop too: random numbers and statistics of "
     "a batch are each rank's own, and a loss that is a sum grows with a rank's samples; make it a "
@@ -39,6 +47,9 @@ def resume_hint(
     facet: Facet, value: FacetValue, *, same_ranks: bool, other_samples: bool = False
 ) -> str:
     """Say what usually cures a finding; empty where nothing is to be cured."""
+    if facet is Facet.RNG and not same_ranks:
+        on_others = {FacetValue.DIFFERENT: _RANDOM_ON_OTHERS}
+        return (on_others | {FacetValue.INCONCLUSIVE: _RANDOM_UNKNOWN}).get(value, "")
     if value is FacetValue.INCONCLUSIVE:
         return _UNSTEADY if same_ranks else _ANOTHER_NUMBER
     if value is not FacetValue.DIFFERENT:

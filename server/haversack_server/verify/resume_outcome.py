@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from haversack.verify import Facet
 from haversack_server.verify.comparison import Row
 from haversack_server.verify.outcome import Raised
+from haversack_server.verify.resume_random import SourceRead
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -17,7 +18,8 @@ class ResumeRank:
     ranks that saved among each other. ``counts`` are of values that were compared, by the name of
     their facet.
     ``losses`` and ``draws`` are of the steps after the stop: the mean loss over all ranks, and
-    whether random numbers were drawn. ``left_out`` is whether the files held what this run was to
+    whether random numbers were drawn. ``random`` is what became of generators on another number of
+    ranks. ``left_out`` is whether the files held what this run was to
     leave out.
     """
 
@@ -35,6 +37,7 @@ class ResumeRank:
     kept: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     left_out: bool = False
+    random: tuple[SourceRead, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

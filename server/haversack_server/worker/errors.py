@@ -2,11 +2,15 @@
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 
 from haversack.verify import FailureReason, VerifyFailure
 from haversack_server.verify.outcome import Outcome, Raised
+
+# Of torch/cuda/__init__.py and c10/cuda/CUDAFunctions.cpp.
+_NO_DEVICE = ("torch not compiled with cuda", "no nvidia driver", "no cuda gpus are available")
 
 
 class JobEnded(Exception):  # noqa: N818 - it ends a job, and is never seen outside
@@ -21,11 +25,19 @@ class BadWorkloadError(Exception):
     """The factory cannot be found or called, or what it returns cannot be run."""
 
 
+def text_of(error: BaseException) -> str:
+    """Give the text of an exception; that of the user may raise when it is asked for it."""
+    try:
+        return str(error)
+    except BaseException as another:  # it is the user's code that failed, and that is told
+        return f"its text cannot be had: {type(another).__name__}"
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error says that memory ran out, on the host or on a device."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
-    text = str(error).lower()
+    text = text_of(error).lower()
     return isinstance(error, RuntimeError) and (
         "can't allocate memory" in text or "out of memory" in text
     )
@@ -33,7 +45,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 def is_device_fault(error: BaseException) -> bool:
     """Whether an error says that the device failed, after which its process can do nothing."""
-    return isinstance(error, RuntimeError) and "cuda error" in str(error).lower()
+    return isinstance(error, RuntimeError) and "cuda error" in text_of(error).lower()
 
 
 @contextlib.contextmanager
@@ -60,7 +72,7 @@ def raised_in(part: str, error: BaseException) -> Raised:
     return Raised(
         part=part,
         kind=type(error).__name__,
-        message=str(error)[:2000],
+        message=text_of(error)[:2000],
         out_of_memory=is_out_of_memory(error),
         device_fault=is_device_fault(error),
     )
@@ -70,6 +82,16 @@ def outcome_of(stage: str, error: Exception) -> Outcome:
     """Give the outcome of a stage that could not be run; a fault of ours is raised again."""
     if isinstance(error, BadWorkloadError):
         return Outcome(stage=stage, bad_workload=str(error))
-    if not is_out_of_memory(error) and not is_device_fault(error):
+    finds_none = _finds_no_device(error)
+    if not (finds_none or is_out_of_memory(error) or is_device_fault(error)):
         raise error
-    return Outcome(stage=stage, raised=raised_in("preparation", error))
+    raised = raised_in("preparation", error)
+    return Outcome(
+        stage=stage, raised=replace(raised, device_fault=finds_none or raised.device_fault)
+    )
+
+
+def _finds_no_device(error: Exception) -> bool:
+    """Whether torch says that it can use no GPU: it was built without CUDA, or sees no driver."""
+    is_torchs = isinstance(error, RuntimeError | AssertionError)
+    return is_torchs and any(words in text_of(error).lower() for words in _NO_DEVICE)

@@ -30,6 +30,7 @@ from haversack_server.worker.planned import measured
 from haversack_server.worker.prepare import pin, pinned
 from haversack_server.worker.probes import OF_CHECKPOINTED, OF_PLAIN, OF_TRACED
 from haversack_server.worker.run import Ready, RunPlan, make_ready, perform
+from haversack_server.worker.scratch import Scratch
 from haversack_server.worker.weights import take_weights
 
 PLAIN, AGAIN, CHECKPOINTED = "plain", "plain again", "checkpointed"
@@ -118,6 +119,7 @@ class _Job:
     order: Order
     channel: socket.socket
     ready: Ready | None = None
+    scratch: Scratch | None = None
     completed: int = 0
     total: int = 5
 
@@ -127,27 +129,28 @@ class _Job:
         try:
             self._build()
             runs = self._runs()
-            applied = self._applied(runs)
+            runs = replace(runs, planned=self._planned(runs))
         except JobEnded as ended:
             return reports.failed(report, ended.failure)
         failure = reports.raised_in_both(runs)
         if failure is not None:
             return reports.failed(report, failure)
-        compared = reports.compared(
+        return reports.compared(
             report,
             order.request,
             runs,
             environment=environment(order.request, runs.plain.device_name, order.isolation),
             pinned=pinned(order.request),
         )
-        return reports.with_applied(compared, applied) if applied is not None else compared
 
     def _build(self) -> None:
         if self._on_gpu():
             self.total -= 1
             return
         with while_building():
-            self.ready = self._load()
+            ready = self._load()
+        self.scratch = Scratch(pathlib.Path(self.order.values_file).parent)
+        self.ready = replace(ready, notes=(*ready.notes, *self.scratch.notes))
         self.total += self._has_callback()
         self._tell("build")
 
@@ -187,8 +190,8 @@ class _Job:
             runs = replace(runs, traced=traced)
         return runs
 
-    def _applied(self, runs: Outcomes) -> Outcome | None:
-        """Measure a step of the plan; one that raises has no peak."""
+    def _planned(self, runs: Outcomes) -> Outcome | None:
+        """Measure steps of the plan; where one raises there is no peak."""
         plan = self.order.request.plan
         if plan is None or runs.plain.raised or runs.checkpointed.raised:
             return None
@@ -216,6 +219,8 @@ class _Job:
         return perform(plan, self.order.request, self.ready or self._load())
 
     def _forked(self, stage: str, work: Callable[[], Outcome]) -> Outcome:
+        if self.scratch is not None:
+            self.scratch.put_back()
         found = run_forked(lambda: records.to_json(_guarded(stage, work)))
         if isinstance(found, int):
             outcome = Outcome(stage=stage, exit_status=found)

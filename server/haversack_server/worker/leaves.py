@@ -1,12 +1,13 @@
 """The tensors and generators of a workload that a run leaves behind, by name.
 
 Inputs that ask for a gradient, parameters, buffers, and generators that the workload holds itself.
-A parameter that is no module's (a tensor in a closure, say) is found by the path that reaches it.
+A parameter that is no module's (a tensor in a closure, say) is found by the path that reaches it,
+and so are the buffers of a module that is none of the model's (one in a plain list, say).
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import nn
@@ -25,7 +26,7 @@ class Leaves:
 
     inputs: Mapping[str, torch.Tensor]
     parameters: Mapping[str, torch.Tensor]
-    model: Any
+    modules: Mapping[str, nn.Module]
     generators: Mapping[str, Any]
 
     def values(self, outputs: list[Any], losses: list[torch.Tensor]) -> dict[str, Values]:
@@ -35,12 +36,12 @@ class Leaves:
             named |= flatten(output, "output" if len(outputs) == 1 else f"output {place + 1}")
         for place, loss in enumerate(losses):
             named["loss" if len(losses) == 1 else f"loss {place + 1}"] = loss
-        buffers = self.model.named_buffers() if isinstance(self.model, nn.Module) else ()
+        buffers = _buffers_of(self.modules)
         return {
             Facet.OUTPUTS.name: {name: _detached(value) for name, value in named.items()},
             Facet.INPUT_GRADIENTS.name: _gradients(self.inputs),
             Facet.PARAMETER_GRADIENTS.name: _gradients(self.parameters),
-            Facet.BUFFERS.name: {name: buffer.detach() for name, buffer in buffers},
+            Facet.BUFFERS.name: {name: buffer.detach() for name, buffer in buffers.items()},
         }
 
 
@@ -56,12 +57,17 @@ def find_leaves(workload: Workload) -> Leaves:
     parameters = dict(_own_parameters(workload.model))
     known |= {id(parameter) for parameter in parameters.values()}
     generators: dict[str, Any] = {}
+    modules = {"": workload.model} if isinstance(workload.model, nn.Module) else {}
+    inside = {id(module) for each in modules.values() for module in each.modules()}
     for path, thing, _ in walk(roots(workload)):
         if is_generator(thing):
             generators[path] = thing
-        elif _asks(thing) and thing.is_leaf and id(thing) not in known:
+        elif isinstance(thing, nn.Module) and id(thing) not in inside:
+            modules[path] = thing
+            inside |= {id(module) for module in thing.modules()}
+        elif _is_weight(thing) and id(thing) not in known:
             parameters[path] = thing
-    return Leaves(inputs, parameters, workload.model, generators)
+    return Leaves(inputs, parameters, modules, generators)
 
 
 def roots(workload: Workload) -> dict[str, object]:
@@ -76,13 +82,19 @@ def roots(workload: Workload) -> dict[str, object]:
     }
 
 
+def _buffers_of(modules: Mapping[str, nn.Module]) -> dict[str, torch.Tensor]:
+    """Name every buffer: of the model by its own name, of other modules after their path."""
+    named = (module.named_buffers(prefix=path) for path, module in modules.items())
+    return {name: buffer for buffers in named for name, buffer in buffers}
+
+
 def _own_parameters(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
     if isinstance(model, nn.Module):
         yield from ((name, p) for name, p in model.named_parameters() if p.requires_grad)
 
 
-def _asks(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.requires_grad
+def _is_weight(thing: Any) -> TypeGuard[torch.Tensor]:
+    return isinstance(thing, torch.Tensor) and thing.requires_grad and thing.is_leaf
 
 
 def _gradients(tensors: Mapping[str, torch.Tensor]) -> Values:

@@ -6,7 +6,6 @@ The prefix rule is applied here again, next to the import that it guards.
 import importlib
 import json
 import sys
-import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -14,7 +13,8 @@ from haversack.errors import HaversackError
 from haversack.run import WorkloadReference
 from haversack.torch import TrainingWorkload, Workload
 from haversack_server.verify.entry_points import check_allowed, covers
-from haversack_server.worker.errors import BadWorkloadError, is_out_of_memory
+from haversack_server.worker.errors import BadWorkloadError, is_out_of_memory, text_of
+from haversack_server.worker.fork import print_fault
 from haversack_server.worker.zoo import FACTORIES, TRAININGS
 
 Built = TypeVar("Built", Workload, TrainingWorkload)
@@ -46,7 +46,7 @@ def _built(
     except BaseException as error:  # whatever user code raises, SystemExit too, is the answer
         if is_out_of_memory(error):
             raise
-        traceback.print_exc()
+        print_fault()
         raise BadWorkloadError(f"{label} raised {_said(error)}") from error
     if not isinstance(workload, kind):
         found = type(workload).__name__
@@ -71,7 +71,7 @@ def _import(reference: WorkloadReference, allow: Sequence[str], path: Sequence[s
     try:
         found: Any = importlib.import_module(module_name)
     except BaseException as error:  # a module may raise anything while it is loaded
-        traceback.print_exc()
+        print_fault()
         raise BadWorkloadError(f"{module_name} cannot be imported: {_said(error)}") from error
     for name in attribute.split("."):
         if not hasattr(found, name):
@@ -95,7 +95,7 @@ def _check_home(entry_point: str, factory: Any, allow: Sequence[str]) -> None:
 
 
 def _said(error: BaseException) -> str:
-    text = str(error).strip().partition("\n")[0]
+    text = text_of(error).strip().partition("\n")[0]
     if isinstance(error, HaversackError):
         return text
     return f"{type(error).__name__}: {text}"[:500] if text else type(error).__name__

@@ -5,6 +5,7 @@ script gets.
 """
 
 import traceback
+from dataclasses import replace
 
 from torch import nn
 
@@ -15,6 +16,15 @@ from haversack.torch.measured import Measured
 from haversack.verify import VerifyApplied, VerifyPlan
 from haversack_server.verify.outcome import Outcome, Raised
 from haversack_server.worker.errors import BadWorkloadError, is_out_of_memory
+from haversack_server.worker.planned_segments import segments_in
+from haversack_server.worker.planned_step import (
+    SameStep,
+    after_steps,
+    device_in_words,
+    optimizer_in_words,
+    same_step,
+    untimed,
+)
 
 _STEPS = 3
 
@@ -35,15 +45,18 @@ def put_into_effect(workload: Workload, plan: VerifyPlan) -> nn.Module:
 
 
 def measured(workload: Workload, plan: VerifyPlan, stage: str) -> Outcome:
-    """Measure steps that save everything, then steps of the plan.
+    """Measure steps that save everything, then steps of the plan, with the optimizer it counts.
 
     What the workload's code raises in a second step, say, keeps it from being measured, and is no
     verdict: it is in the outcome.
     """
     try:
-        plain = _measured(workload, plan)
-        put_into_effect(workload, plan)
-        return Outcome(stage=stage, applied=_applied(plan, plain, _measured(workload, plan)))
+        same = same_step(workload, plan.counted)
+        plain = _measured(same.workload, plan)
+        model = put_into_effect(workload, plan)
+        applied = _applied(plan, same, plain, _measured(same.workload, plan))
+        in_effect = sum(1 for _ in segments_in(model))
+        return Outcome(stage=stage, applied=replace(applied, segments_in_effect=in_effect))
     except Exception as error:  # whatever user code raises
         if is_out_of_memory(error):
             raise
@@ -57,8 +70,9 @@ def _measured(workload: Workload, plan: VerifyPlan) -> Measured:
     return measure(workload, plan=Plan(actions=plan.actions), steps=_STEPS)
 
 
-def _applied(plan: VerifyPlan, plain: Measured, planned: Measured) -> VerifyApplied:
+def _applied(plan: VerifyPlan, same: SameStep, plain: Measured, planned: Measured) -> VerifyApplied:
     options = [action.option for action in plan.actions]
+    differences = (*same.differences, *after_steps(same.workload, plan.counted))
     return VerifyApplied(
         saved_count=options.count("save"),
         recomputed_count=options.count("recompute"),
@@ -70,6 +84,12 @@ def _applied(plan: VerifyPlan, plain: Measured, planned: Measured) -> VerifyAppl
         peak_at=planned.peak_at.moment,
         predicted_extra_ns=plan.predicted_extra_ns,
         measured_extra_ns=planned.step_ns - plain.step_ns,
+        plain_ns=plain.step_ns,
         method=f"haversack.torch.measure on {planned.device}, the median of {_STEPS} steps: "
-        "parameters, gradients, the workload's own optimizer and its state included",
+        f"parameters, gradients, inputs and {optimizer_in_words(same.workload, plan.counted)} "
+        f"included{device_in_words(plan.counted, planned.device)}",
+        not_compared=(
+            *(f"peak: not compared: {each}" for each in differences),
+            *(f"time: not compared: {each}" for each in untimed(plan.counted, planned.device)),
+        ),
     )

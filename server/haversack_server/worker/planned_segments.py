@@ -18,14 +18,15 @@ Forward = Callable[..., Any]
 
 def follow(model: nn.Module, regions: Regions) -> None:
     """Send every call of a block in a segment to ``regions``, for good."""
-    for segment in _segments(model):
+    for segment in segments_in(model):
         settings = regions.overrides
         segment.stops_early = settings.get("early_stop", True)
         segment.preserves_random = settings.get("preserve_rng_state", True)
         _intercept(segment, regions)
 
 
-def _segments(model: nn.Module) -> Iterator[Segment]:
+def segments_in(model: nn.Module) -> Iterator[Segment]:
+    """Give the segments that are in effect on a model, each once."""
     forwards = [module.__dict__.get("forward") for module in model.modules()]
     known = {id(each.segment): each.segment for each in forwards if isinstance(each, Member)}
     yield from known.values()

@@ -6,6 +6,7 @@ Whatever the workload's code raises is the answer to the order; the next one is 
 import socket
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -15,6 +16,7 @@ from haversack.plan import Plan
 from haversack.torch import Workload, profile
 from haversack.torch.optimizers import with_optimizer
 from haversack.torch.whole_step import whole_step
+from haversack.training import Optimizer
 from haversack_server.plan.orders import (
     Failure,
     Fault,
@@ -40,9 +42,15 @@ def serve(channel: socket.socket) -> None:
         torch.set_num_threads(1)
         workload = load(order.workload, allow=order.allow, path=order.path)
         built.append(with_optimizer(workload, order.optimizer))
-        return WorkerAnswer(
-            profile=profile(built[0], blocks=order.blocks or None, progress=partial(_tell, channel))
+        found = profile(
+            built[0],
+            blocks=order.blocks or None,
+            precision=order.precision,
+            progress=partial(_tell, channel),
         )
+        given = built[0].optimizer is not workload.optimizer
+        kind = order.optimizer or Optimizer.ADAMW
+        return WorkerAnswer(profile=replace(found, optimizer=kind) if given else found)
 
     _answer(channel, first)
     while built and (message := frames.receive(channel)) is not None:
@@ -56,7 +64,7 @@ def _tell(channel: socket.socket, what: str, done: int, steps: int) -> None:
 
 
 def _stepped(workload: Workload, order: StepOrder) -> WorkerAnswer:
-    plan = Plan(actions=order.actions)
+    plan = Plan(actions=order.actions, precision=order.precision, reduce_type=order.reduce_type)
     return WorkerAnswer(
         observed=whole_step(
             workload, plan, microbatches=order.microbatches, parallelism=order.parallelism

@@ -1,11 +1,10 @@
 """What one object of Python reaches, and how its own state is spelled.
 
 Attributes, containers, closures, the globals that functions name, class attributes of the user's
-classes. Not seen: what lies behind properties and in C extensions, and the globals of libraries.
+classes. Not seen: what lies in C extensions, and the globals of libraries.
 """
 
 import collections
-import contextlib
 import ctypes
 import enum
 import functools
@@ -14,14 +13,17 @@ import itertools
 import pathlib
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from haversack.torch.sharding import own_part
+from haversack_server.worker import reach_code, reach_library
+from haversack_server.worker.ownership import is_users
 from haversack_server.worker.rng import digest
 
 Children = Iterable[tuple[str, Any]]
@@ -30,18 +32,33 @@ Look = Callable[[Any], tuple[str, Children]]
 SCALARS = (bool, int, float, complex, str, bytes, type(None))
 _PLAIN = (enum.Enum, torch.dtype, torch.device, range, pathlib.PurePath, itertools.count)
 _LONG = 64  # a sequence of scalars that is longer is one entry, not one for each
-_LIBRARIES = sys.stdlib_module_names | {"torch", "numpy", "haversack", "haversack_server"}
-ZOO = "haversack_server.worker.zoo"
 # Buffers are a facet of their own; forward is where a region is wrapped.
 _MODULE_PARTS = frozenset({"_parameters", "_buffers", "_modules", "forward"})
 
 
 def look(thing: Any) -> tuple[str, Children]:
-    """Spell an object's own state, and name what it reaches; a global is named by its full path."""
+    """Spell an object's own state, and name what it reaches; a global is named by its full path.
+
+    An object that answers no question about itself is spelled by its type alone.
+    """
+    try:
+        record, children = _look(thing)
+        return record, list(children)
+    except Exception as error:  # of the user's object, which may raise whatever it is asked
+        return f"{type(thing).__name__} that cannot be looked at: {type(error).__name__}", ()
+
+
+def _look(thing: Any) -> tuple[str, Children]:
     for kinds, looks in _LOOKS:
         if isinstance(thing, kinds):
             return looks(thing)
-    return _object(thing)
+    for kinds, looks in _CONTAINERS:
+        if isinstance(thing, kinds):
+            record, children = looks(thing)
+            return record, [*children, *_attributes(thing)]
+    record, children = reach_library.look(thing)
+    own = type(thing).__qualname__ if is_users(type(thing).__module__) else ""
+    return record or own, [*children, *_attributes(thing)]
 
 
 def spelled(scalar: Any) -> str:
@@ -58,11 +75,13 @@ def tensor_digest(
     ``as_it_lies`` digests a transposed tensor in the order of its memory, without copying it: for
     tensors whose strides are equal where their shapes are.
     """
-    about = f"tensor {tensor.dtype} {tuple(tensor.shape)}"
+    if is_lazy(tensor):
+        return f"tensor {tensor.dtype} no shape yet", ""
+    parts = len(tensor.unbind()) if tensor.is_nested else tuple(tensor.shape)
+    about = f"tensor {tensor.dtype} {parts}"
     if skip_content or tensor.is_meta:
         return about, ""
-    tensor = own_part(tensor)
-    flat = tensor.detach().to_dense() if tensor.layout is not torch.strided else tensor.detach()
+    flat = dense_part(own_part(tensor).detach())
     if as_it_lies:
         flat = flat.permute(sorted(range(flat.dim()), key=flat.stride, reverse=True))
     flat = flat.resolve_conj().resolve_neg().cpu().contiguous().flatten().view(torch.uint8)
@@ -71,28 +90,46 @@ def tensor_digest(
     return about, digest(memoryview(content))
 
 
+def dense_part(tensor: torch.Tensor) -> torch.Tensor:
+    """Give the numbers of a tensor whose layout is not that of an array as one that is."""
+    if tensor.is_quantized:
+        return tensor.int_repr()
+    if tensor.is_nested:
+        return torch.cat([part.flatten() for part in tensor.unbind()])
+    return tensor if tensor.layout is torch.strided else tensor.to_dense()
+
+
 def _tensor(tensor: torch.Tensor) -> tuple[str, Children]:
-    return " ".join(tensor_digest(tensor)), ()
+    own = [(f".{name}", value) for name, value in vars(tensor).items() if name[0] != "_"]
+    return " ".join(tensor_digest(tensor)), own
 
 
 def _array(array: Any) -> tuple[str, Children]:
-    content = "" if array.dtype == object else digest(numpy.ascontiguousarray(array).tobytes())
-    return f"array {array.dtype} {array.shape} {content}", ()
+    about = f"array {array.dtype} {array.shape}"
+    if array.dtype.hasobject:
+        return about, [(".flat", list(array.flat))]
+    return f"{about} {digest(numpy.ascontiguousarray(array).tobytes())}", ()
 
 
 def _module(module: nn.Module) -> tuple[str, Children]:
     attributes = {
         f".{name}": value
         for name, value in vars(module).items()
-        if name not in _MODULE_PARTS and not (name.startswith("_") and value in ({}, None, set()))
+        if name not in _MODULE_PARTS and not (name.startswith("_") and _is_empty(value))
     }
     parts = {f".{name}": part for name, part in {**module._parameters, **module._modules}.items()}
-    return "", [*attributes.items(), *parts.items(), *_of_class(type(module))]
+    return "", [*attributes.items(), *parts.items(), *reach_code.of_class(type(module))]
+
+
+def _is_empty(value: Any) -> bool:
+    return value is None or (type(value) in (dict, collections.OrderedDict, set) and not value)
 
 
 def _mapping(mapping: Mapping[Any, Any]) -> tuple[str, Children]:
-    items = [(f"[{_key(key)}]", value) for key, value in mapping.items()]
-    return f"{type(mapping).__name__} of {len(mapping)}", items
+    # As a plain dictionary: one of a library may load much of it when it is asked for its items.
+    held = dict.items(mapping) if isinstance(mapping, dict) else mapping.items()
+    items = [(f"[{_key(key)}]", value) for key, value in held]
+    return f"{type(mapping).__name__} of {len(items)}", items
 
 
 def _sequence(sequence: Any) -> tuple[str, Children]:
@@ -108,6 +145,8 @@ def _set(values: Any) -> tuple[str, Children]:
 
 
 def _key(key: Any) -> str:
+    if isinstance(key, tuple):
+        return f"({', '.join(map(_key, key))})"
     return spelled(key) if isinstance(key, (*SCALARS, *_PLAIN)) else type(key).__qualname__
 
 
@@ -115,87 +154,31 @@ def _plain(thing: Any) -> tuple[str, Children]:
     return repr(thing), ()
 
 
-def _partial(partial: Any) -> tuple[str, Children]:
-    parts = {".func": partial.func, ".args": partial.args, ".keywords": partial.keywords}
-    return "", parts.items()
-
-
-def _method(method: types.MethodType) -> tuple[str, Children]:
-    return "", [(".__self__", method.__self__), (".__func__", method.__func__)]
-
-
-def _function(function: types.FunctionType) -> tuple[str, Children]:
-    return ("", list(_of_function(function))) if _is_users(function.__module__) else ("", ())
-
-
-def _of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    for name, cell in cells:
-        with contextlib.suppress(ValueError):  # a variable that is not assigned yet
-            yield f".{name}", cell.cell_contents
-    yield from ((f".{name}", value) for name, value in vars(function).items())
-    yield ".__defaults__", (function.__defaults__, function.__kwdefaults__)
-    names = set(_names_in(function.__code__))
-    for name in sorted(names & function.__globals__.keys()):
-        yield from _of_global(function.__module__, name, function.__globals__[name], names)
-
-
-def _of_global(module: str, name: str, value: Any, names: set[str]) -> Iterator[tuple[str, Any]]:
-    if not isinstance(value, types.ModuleType):
-        yield f"{module}.{name}", value
-    elif _is_users(value.__name__):
-        # What the function reads of a module is among the other names in its code.
-        for attribute in sorted(names & vars(value).keys()):
-            yield f"{value.__name__}.{attribute}", vars(value)[attribute]
-
-
-def _names_in(code: types.CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _names_in(constant)
-
-
-def _class(kind: type) -> tuple[str, Children]:
-    return "", list(_of_class(kind))
-
-
-def _of_class(kind: type) -> Iterator[tuple[str, Any]]:
-    for base in kind.__mro__:
-        if not _is_users(base.__module__):
-            continue
-        for name, value in vars(base).items():
-            if not name.startswith("__") or isinstance(value, types.FunctionType):
-                yield f"{base.__module__}.{base.__qualname__}.{name}", value
-
-
 def _generator(generator: Any) -> tuple[str, Children]:
     frame: types.FrameType | None = generator.gi_frame
-    if frame is None:
-        return "generator at its end", ()
-    held = [(f".{name}", value) for name, value in frame.f_locals.items()]
-    return f"generator at instruction {frame.f_lasti}", held
+    place = f"instruction {frame.f_lasti}" if frame else "its end"
+    return f"generator at {place}", reach_code.of_generator(generator)
 
 
 def _stream(stream: io.IOBase) -> tuple[str, Children]:
+    if stream in _PRINTED_TO:
+        return "", ()  # where in the job's output it is depends on what was printed before
     place = stream.tell() if not stream.closed and stream.seekable() else "an unknown place"
     return f"stream at {place}", ()
 
 
-def _object(thing: Any) -> tuple[str, Children]:
+def _attributes(thing: Any) -> Children:
+    """Name the attributes of an object of the user's class, and those of the class."""
     kind = type(thing)
-    if hasattr(thing, "__next__") and kind.__module__ == "builtins":
-        # Iterators of builtins say in their reduction how far they are.
-        return f"{kind.__name__} {_key(thing.__reduce__()[2:])}", [("[]", thing.__reduce__()[1:])]
-    if not _is_users(kind.__module__):
-        return "", ()
+    if not is_users(kind.__module__):
+        return ()
     slots = [name for base in kind.__mro__ for name in _slots(base) if hasattr(thing, name)]
     attributes = {
         **{name: getattr(thing, name) for name in slots},
         **getattr(thing, "__dict__", {}),
     }
     children = [(f".{name}", value) for name, value in attributes.items()]
-    return kind.__qualname__, [*children, *_of_class(kind)]
+    return [*children, *reach_code.of_class(kind)]
 
 
 def _slots(base: type) -> tuple[str, ...]:
@@ -204,24 +187,23 @@ def _slots(base: type) -> tuple[str, ...]:
     return tuple(name for name in names if name not in ("__dict__", "__weakref__"))
 
 
-def _is_users(module: str | None) -> bool:
-    """Whether code of a module is the user's: the zoo's is, of all that is ours."""
-    name = module or ""
-    return name.startswith(ZOO) or name.partition(".")[0] not in _LIBRARIES
-
-
+_PRINTED_TO = (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
 _LOOKS: tuple[tuple[Any, Look], ...] = (
     (torch.Tensor, _tensor),
     (numpy.ndarray, _array),
     (nn.Module, _module),
     (_PLAIN, _plain),
+    (types.MethodType, lambda method: ("", reach_code.of_method(method))),
+    (types.BuiltinMethodType, lambda method: ("", reach_code.of_builtin(method))),
+    (types.FunctionType, lambda function: ("", reach_code.of_function(function))),
+    (type, lambda kind: ("", reach_code.of_class(kind))),
+    (types.GeneratorType, _generator),
+)
+# Those that a user's class may derive from, with attributes of its own.
+_CONTAINERS: tuple[tuple[Any, Look], ...] = (
     (Mapping, _mapping),
     ((list, tuple, collections.deque), _sequence),
     ((set, frozenset), _set),
-    (functools.partial, _partial),
-    (types.MethodType, _method),
-    (types.FunctionType, _function),
-    (type, _class),
-    (types.GeneratorType, _generator),
+    (functools.partial, lambda partial: ("", reach_code.of_partial(partial))),
     (io.IOBase, _stream),
 )

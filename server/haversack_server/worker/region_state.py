@@ -2,9 +2,11 @@
 
 Looks at what a region reaches when it is entered and when a replay is left, and says what changed
 in between. Looks less far than the snapshot after the step, which decides: not into the functions
-and classes of installed packages, and at large tensors by memory and version, not by content.
+and classes of installed packages, and at large tensors by memory and version, not by content; but
+also at switches of torch and at environment variables, which any code may read.
 """
 
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,10 +21,12 @@ from torch.utils._python_dispatch import _disable_current_modes
 from haversack.verify import Facet, StateChange
 from haversack_server.verify.comparison import compare_states
 from haversack_server.worker import reach
+from haversack_server.worker.ownership import ZOO
 from haversack_server.worker.reach import Children
 from haversack_server.worker.regions import Call
 from haversack_server.worker.rng import is_generator
 from haversack_server.worker.state import walk
+from haversack_server.worker.switches import environment_since, switches
 from haversack_server.worker.unwritten import storage_of
 
 MOST_THINGS = 5_000  # at one entry
@@ -37,6 +41,7 @@ class StateWatch:
 
     paths: Mapping[int, str]
     truncated: bool = False
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     _open: list[tuple[Mapping[str, object], dict[str, str]]] = field(default_factory=list)
     _forward: dict[int, dict[str, str]] = field(default_factory=dict)
     _changes: dict[tuple[str, str], StateChange] = field(default_factory=dict)
@@ -76,7 +81,7 @@ class StateWatch:
             self._changes.setdefault((region, name), change)
 
     def _look(self, roots: Mapping[str, object]) -> dict[str, str]:
-        records: dict[str, str] = {}
+        records = switches() | environment_since(self.environment)
         # Without modes: a mode of selective checkpointing counts every operation in a region.
         with _disable_current_modes():
             for path, thing, record in walk(roots, look=self._spelled, names=self.paths):
@@ -128,7 +133,7 @@ def _roots(given: Mapping[str, Any]) -> dict[str, object]:
 
 @cache
 def _is_installed(module: str | None) -> bool:
-    if (module or "").startswith(reach.ZOO):
+    if (module or "").startswith(ZOO):
         return False  # the user's, of all that is ours
     file = getattr(sys.modules.get(module or ""), "__file__", None) or ""
     return any(folder in file for folder in _INSTALLED)

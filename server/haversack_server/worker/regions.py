@@ -31,24 +31,35 @@ _backward_id: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", la
 class Call:
     """One checkpointed call of the forward, with its replays.
 
-    ``number`` is its place among all calls of the run, as they begin; ``outermost`` is the call
-    around all others that it runs in, or None.
+    ``number`` is its place among all calls of the run, as they begin; ``around`` is the call that
+    it runs in, or None, and ``place`` its place among the calls that one makes. ``stopped`` has for
+    each replay that did not come to its end how many calls it made.
     """
 
     region: str
     depth: int
     in_replay: bool
     number: int = 0
-    outermost: "Call | None" = None
+    around: "Call | None" = None
+    place: int = 0
     entries: int = 0
     completions: int = 0
     backwards: set[int] = field(default_factory=set)
+    stopped: list[int] = field(default_factory=list)
+    calls_made: int = 0
 
     @property
     def expected_entries(self) -> int:
-        """One for the forward, and for each backward one replay of its own and of each around."""
-        backwards = (self.outermost or self).backwards
-        return self.depth * max(1, len(backwards)) + 1
+        """One for the forward, and for each backward one replay of its own and of each around.
+
+        A replay of one around that stops before it comes here, since no more is needed, does not
+        enter.
+        """
+        outermost, missed = self, 0
+        while outermost.around is not None:
+            missed += sum(made <= outermost.place for made in outermost.around.stopped)
+            outermost = outermost.around
+        return self.depth * max(1, len(outermost.backwards)) + 1 - missed
 
 
 class Watcher(Protocol):
@@ -131,8 +142,9 @@ class Regions:
     def _new_call(self, function: Function) -> Call:
         name = region_name(function, self.names)
         in_replay = any(call.in_replay or call.entries > 1 for call in self._open)
-        outermost = self._open[0] if self._open else None
-        call = Call(name, len(self._open) + 1, in_replay, len(self.calls), outermost)
+        around = self._open[-1] if self._open else None
+        call = Call(name, len(self._open) + 1, in_replay, len(self.calls), around)
+        call.place = around.calls_made if around is not None else 0
         self.calls.append(call)
         self.functions.setdefault(name, function)
         return call
@@ -150,6 +162,9 @@ class Regions:
     @contextlib.contextmanager
     def _entry(self, call: Call, given: Mapping[str, object]) -> Iterator[None]:
         call.entries += 1
+        call.calls_made, completions = 0, call.completions
+        if call.around is not None and call.entries == 1:
+            call.around.calls_made += 1  # only now: a replay may stop at what a call is given
         if (backward := _backward_id()) >= 0:
             call.backwards.add(backward)
         self._open.append(call)
@@ -161,6 +176,8 @@ class Regions:
             for watcher in reversed(self.watchers):
                 watcher.left(call)
             self._open.remove(call)
+            if call.entries > 1 and call.completions == completions:
+                call.stopped.append(call.calls_made)
 
 
 def intercept(regions: Regions) -> None:

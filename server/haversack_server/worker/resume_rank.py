@@ -20,7 +20,16 @@ from haversack_server.verify.comparison import Row
 from haversack_server.verify.outcome import Raised
 from haversack_server.verify.resumable import Resume
 from haversack_server.verify.resume_outcome import ResumeRank
-from haversack_server.worker import compare, prepare, rng, spread, training_files, unsharded
+from haversack_server.verify.resume_random import SourceRead
+from haversack_server.worker import (
+    compare,
+    prepare,
+    resume_random,
+    rng,
+    spread,
+    training_files,
+    unsharded,
+)
 from haversack_server.worker import training_state as states
 from haversack_server.worker.compare import Values
 from haversack_server.worker.errors import BadWorkloadError, is_device_fault, is_out_of_memory
@@ -78,8 +87,13 @@ class ResumeRankWork:
     def _found(self, stage: str, run: TrainingRun) -> ResumeRank:
         if stage == RESUMED:
             return self._resumed(run)
+        begun = resume_random.states_now()
         self._take_first_steps(run)
-        return self._saved(run) if stage == SAVED else self._uninterrupted(run, stage)
+        if stage != SAVED:
+            return self._uninterrupted(run, stage)
+        turns = {"begun": begun, "saved": resume_random.states_now()}
+        torch.save(turns, self._file(f"random.{self.rank}"))
+        return self._saved(run)
 
     def _raised(self, error: BaseException) -> Raised:
         traceback.print_exc()
@@ -106,6 +120,8 @@ class ResumeRankWork:
 
     def _uninterrupted(self, run: TrainingRun, stage: str) -> ResumeRank:
         found, following = self._next_steps(run)
+        if stage == AGAIN:
+            torch.save(resume_random.states_now(), self._file(f"random again.{self.rank}"))
         if self.rank:
             return found
         if stage == UNINTERRUPTED:
@@ -136,12 +152,15 @@ class ResumeRankWork:
         self.part = "save"
         state = self._to_keep(run)
         self.part = "restore"
+        before = resume_random.states_now()
         missing = training_files.read(state, self._checkpoint)
         left_out = training_files.leave_out(state, self.left_out, self.training.model)
         (self.training.restore or TrainingRun.load_state_dict)(run, state)
+        after = resume_random.states_now()
         self.part = "state"
         own = states.state_of(run)
         found, following = self._next_steps(run)
+        turns = resume_random.Turns(before, after, resume_random.states_now())
         rows, between = self._against_saved(own)
         counts = {facet.name: len(own[facet.name]) for facet in self._facets}
         if self.rank == 0:
@@ -154,7 +173,15 @@ class ResumeRankWork:
             counts=counts,
             missing=missing,
             left_out=left_out,
+            random=self._random(turns),
         )
+
+    def _random(self, turns: resume_random.Turns) -> tuple[SourceRead, ...]:
+        """Say what became of generators; on as many ranks their states are compared as they are."""
+        if self.resume.same_ranks:
+            return ()
+        saved = [self._read(f"random.{rank}") for rank in range(self.resume.saved_size)]
+        return resume_random.reads(self.rank, turns, saved, self._read(f"random again.{self.rank}"))
 
     def _against_saved(self, own: dict[str, Values]) -> tuple[list[Row], list[Row]]:
         """Compare with the rank that saved, and the ranks that saved among each other.

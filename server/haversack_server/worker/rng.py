@@ -26,16 +26,20 @@ def seed_everything(seed: int) -> None:
 
 def default_states() -> dict[str, str]:
     """Digest the state of every default generator, by the name of its source."""
+    return {source: digest(content) for source, content in default_contents().items()}
+
+
+def default_contents() -> dict[str, bytes]:
+    """Give the whole state of every default generator, by the name of its source."""
     states = {
-        PYTHON: digest(repr(random.getstate()).encode()),
-        NUMPY: digest(repr(_words_of(numpy.random.get_state(legacy=False))).encode()),
-        TORCH_CPU: generator_state(torch.default_generator),
+        PYTHON: repr(random.getstate()).encode(),
+        NUMPY: repr(_words_of(numpy.random.get_state(legacy=False))).encode(),
+        TORCH_CPU: torch.default_generator.get_state().numpy().tobytes(),
     }
     cuda: Any = torch.cuda  # parts of it have no types
     if cuda.is_initialized():
         for index in range(torch.cuda.device_count()):
-            state = torch.cuda.get_rng_state(index)
-            states[f"torch cuda:{index}"] = digest(state.numpy().tobytes())
+            states[f"torch cuda:{index}"] = torch.cuda.get_rng_state(index).numpy().tobytes()
     return states
 
 

@@ -4,6 +4,7 @@ The first plain run leaves its values in a file of the scratch folder, with whic
 compare theirs, so that no run's tensors travel.
 """
 
+import pathlib
 import platform
 import time
 from collections.abc import Callable, Iterator
@@ -76,27 +77,13 @@ def make_ready(workload: Workload, request: VerifyRequest) -> Ready:
 
 def perform(plan: RunPlan, request: VerifyRequest, ready: Ready) -> Outcome:
     """Run the step once and give what it leaves; the process is spent afterwards."""
-    workload, leaves = ready.workload, ready.leaves
     memory = _memory_watch(plan, request, ready)
-    probes = probes_of(
-        plan.probes,
-        workload.model,
-        leaves.generators,
-        checkpointed=plan.checkpointed,
-        last_traced=plan.last_traced,
-    )
-    regions = _install_regions(plan, request, workload, probes)
-    schedule = request.schedule or VerifySchedule.ONE_MICROBATCH
-    step = Step(
-        ready.spread or workload,
-        schedule,
-        plan.with_callback,
-        memory.before_backward,
-        accumulation=ready.accumulation,
-    )
+    probes = _probes(plan, ready)
+    regions = _install_regions(plan, request, ready.workload, probes)
+    step = _step(plan, request, ready, memory)
     prepare.pin(request)
     clock = time.perf_counter_ns if memory.device.type == "cuda" else processor_ns
-    effects = Effects()
+    effects = Effects(_scratch_folder(plan, memory.device))
     spent_ns = _timed(step, memory, clock, effects)
     if step.raised is not None and step.raised.device_fault:
         return Outcome(stage=plan.stage, raised=step.raised)  # nothing on the device can be read
@@ -113,9 +100,37 @@ def perform(plan: RunPlan, request: VerifyRequest, ready: Ready) -> Outcome:
     )
     if not plan.decides:
         return _with_explanations(outcome, probes)
+    outcome = _with_values(outcome, plan, ready, regions, step, effects)
+    return replace(outcome, wrapped=_next_wrapped(plan, request, ready.workload, regions, step))
+
+
+def _probes(plan: RunPlan, ready: Ready) -> Probes:
+    return probes_of(
+        plan.probes,
+        ready.workload.model,
+        ready.leaves.generators,
+        checkpointed=plan.checkpointed,
+        last_traced=plan.last_traced,
+    )
+
+
+def _step(plan: RunPlan, request: VerifyRequest, ready: Ready, memory: MemoryWatch) -> Step:
+    return Step(
+        ready.spread or ready.workload,
+        request.schedule or VerifySchedule.ONE_MICROBATCH,
+        plan.with_callback,
+        memory.before_backward,
+        accumulation=ready.accumulation,
+    )
+
+
+def _with_values(
+    outcome: Outcome, plan: RunPlan, ready: Ready, regions: Regions, step: Step, effects: Effects
+) -> Outcome:
+    """Add what the step left: values beside those of the first run, and state."""
     generators = rng.default_states()  # before all else: what follows may draw
-    state = snapshot(roots(workload), _region_functions(regions, plan))
-    values = leaves.values(step.outputs, step.losses)
+    state = snapshot(roots(ready.workload), _region_functions(regions, plan))
+    values = ready.leaves.values(step.outputs, step.losses)
     return replace(
         outcome,
         compared={facet: len(named) for facet, named in values.items()},
@@ -124,9 +139,14 @@ def perform(plan: RunPlan, request: VerifyRequest, ready: Ready) -> Outcome:
         state=state.values | effects.values(),
         truncated=state.truncated,
         regions=tuple(_counts(regions.calls)),
-        wrapped=_next_wrapped(plan, request, workload, regions, step),
         gradients_all_zero=_all_zero(values),
     )
+
+
+def _scratch_folder(plan: RunPlan, device: torch.device) -> pathlib.Path | None:
+    """Give the folder whose files are looked at; a GPU's driver keeps files of its own there."""
+    is_looked_at = plan.values_file and device.type == "cpu"
+    return pathlib.Path(plan.values_file).parent if is_looked_at else None
 
 
 def _with_explanations(outcome: Outcome, probes: Probes) -> Outcome:

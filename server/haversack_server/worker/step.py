@@ -5,7 +5,6 @@ or other runs.
 """
 
 import threading
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +19,7 @@ from haversack_server.verify.outcome import Raised
 from haversack_server.worker.accumulation import Accumulation, Unreduced
 from haversack_server.worker.compare import flatten
 from haversack_server.worker.errors import BadWorkloadError, raised_in
+from haversack_server.worker.fork import print_fault
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class Step:
         except BadWorkloadError:
             raise
         except BaseException as error:  # whatever user code raises, SystemExit too, is its outcome
-            traceback.print_exc()
+            print_fault()
             self.raised = raised_in(self._part, error)
 
     def _microbatches(self) -> None:

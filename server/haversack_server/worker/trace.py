@@ -11,7 +11,7 @@ import types
 import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from haversack.verify import FirstDifference
 from haversack_server.verify.tracing import Operation, TensorRecord, first_difference
 from haversack_server.worker import reach
+from haversack_server.worker.errors import text_of
 from haversack_server.worker.regions import Call
 from haversack_server.worker.unwritten import Unwritten, storage_of
 
@@ -94,7 +95,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._modules = modules
         self._tensors = tensors
         self._unwritten = Unwritten()
-        self._known: dict[int, weakref.ref[torch.UntypedStorage]] = {}
+        self._known: dict[int, _Known] = {}
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -137,23 +138,43 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             tensor, skip_content=skip or is_unwritten, as_it_lies=True
         )
         if not skip:
-            self._note_known(tensor)
+            self._note_known(tensor, about, content)
+        elif not is_unwritten:
+            content = self._known_content(tensor, about)
         name = self._tensors.get(storage_of(tensor), "")
         return TensorRecord(about=about, content=content, name=name)
 
-    def _note_known(self, tensor: torch.Tensor) -> None:
+    def _note_known(self, tensor: torch.Tensor, about: str, content: str) -> None:
         """Take a whole storage for known: what becomes of it in this entry is looked at too."""
         if tensor.layout is torch.strided:
             storage = tensor.untyped_storage()
             if tensor.numel() * tensor.element_size() == storage.nbytes():
-                self._known[id(storage)] = weakref.ref(storage)
+                looked_at = (_version(tensor), about, content)
+                self._known[id(storage)] = _Known(weakref.ref(storage), *looked_at)
 
     def _is_known(self, tensor: torch.Tensor) -> bool:
         if tensor.layout is not torch.strided:
             return False
         storage = tensor.untyped_storage()
         known = self._known.get(id(storage))
-        return known is not None and known() is storage
+        return known is not None and known.storage() is storage
+
+    def _known_content(self, tensor: torch.Tensor, about: str) -> str:
+        """Give the digest that a known tensor had, if nothing was written since; else none."""
+        known = self._known[id(tensor.untyped_storage())] if self._is_known(tensor) else None
+        is_same = known is not None and (known.version, known.about) == (_version(tensor), about)
+        return known.content if known is not None and is_same else ""
+
+
+class _Known(NamedTuple):
+    storage: "weakref.ref[torch.UntypedStorage]"
+    version: int
+    about: str
+    content: str
+
+
+def _version(tensor: torch.Tensor) -> int:
+    return 0 if tensor.is_inference() else tensor._version
 
 
 def _tensors(leaves: Iterable[Any]) -> list[torch.Tensor]:
@@ -171,7 +192,7 @@ def _arguments(leaves: Iterable[Any]) -> str:
 
 
 def _told(error: Exception) -> str:
-    first_line = str(error).strip().partition("\n")[0]
+    first_line = text_of(error).strip().partition("\n")[0]
     return f"{type(error).__name__}: {first_line}"[:300]
 
 

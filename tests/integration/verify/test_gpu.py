@@ -21,17 +21,18 @@ from haversack.verify import (
     VerifyVerdict,
     VerifyWorld,
 )
+from haversack_server.gpus.attached import attached_gpus
 from haversack_server.jobs import JobRunner
-from haversack_server.verify.admissible import attached_gpus
 
 Verify = Callable[..., Awaitable[Any]]
 MIB = 1 << 20
+GPUS = attached_gpus().gpus
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(not attached_gpus(), reason="no GPU is attached"),
+    pytest.mark.skipif(not GPUS, reason="no GPU is attached"),
     pytest.mark.asyncio(loop_scope="session"),
 ]
-two_gpus = pytest.mark.skipif(len(attached_gpus()) < 2, reason="ranks need a GPU each: two of them")
+two_gpus = pytest.mark.skipif(len(GPUS) < 2, reason="ranks need a GPU each: two of them")
 
 
 async def test_a_built_in_workload_has_its_verdict_on_a_gpu(verify: Verify) -> None:
@@ -39,6 +40,9 @@ async def test_a_built_in_workload_has_its_verdict_on_a_gpu(verify: Verify) -> N
     assert report.failure is None
     assert report.verdict is VerifyVerdict.EQUIVALENT
     assert report.environment.device == "cuda:0"
+    # What NVML calls the GPU of that number is the one that CUDA gave the job.
+    assert [gpu.uuid for gpu in report.environment.gpus] == [GPUS[0].uuid]
+    assert report.environment.device_name == report.environment.gpus[0].name == GPUS[0].name
     sources = {each.source: each.restored for each in report.random_sources}
     assert sources == {"torch cuda:0": True}
 

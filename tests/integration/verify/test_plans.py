@@ -6,13 +6,16 @@ from typing import Any
 
 import pytest
 
-from haversack.errors import NotSupportedError
 from haversack.parallelism import Sharding
-from haversack.run import BlockAction
+from haversack.plan import CountedStep
+from haversack.run import BlockAction, Optimizer
 from haversack.verify import (
     DifferenceCause,
+    Facet,
+    FacetSeverity,
     FailureReason,
     VerifyPlan,
+    VerifySchedule,
     VerifyVerdict,
     VerifyWorld,
 )
@@ -30,6 +33,9 @@ PLAN = VerifyPlan(
     predicted_peak_bytes=2**30,
     predicted_extra_ns=5,
 )
+COUNTED = CountedStep(
+    optimizer=Optimizer.ADAMW, standing_bytes=256 * 32 * 4, loss="the model's output", device="cpu"
+)
 
 
 async def test_its_regions_and_policies_are_verified_and_a_step_of_it_measured(
@@ -46,6 +52,10 @@ async def test_its_regions_and_policies_are_verified_and_a_step_of_it_measured(
     assert 0 < report.memory.checkpointed_peak_bytes < found.measured_peak_bytes
     assert found.measured_peak_bytes < found.plain_peak_bytes
     assert report.warnings == ()
+    assert (found.replayed_count, found.segments_in_effect) == (2, 0)
+    # A plan that does not say what it counts is held against nothing, however far it is off.
+    assert found.findings == ()
+    assert found.not_compared[0].startswith("peak: not compared: the plan does not say what")
     assert any("haversack.torch.apply" in sentence for sentence in report.assumptions)
 
 
@@ -62,11 +72,17 @@ async def test_a_selective_block_keeps_what_its_policy_names(verify: Verify) -> 
     assert difference == kept
 
 
-async def test_a_peak_above_the_prediction_is_a_warning_and_no_verdict(verify: Verify) -> None:
-    report = await verify("mlp", args_json=LARGE, plan=replace(PLAN, predicted_peak_bytes=1000))
-    assert report.verdict is VerifyVerdict.EQUIVALENT
-    (warning,) = report.warnings
-    assert "more than the 1000 B that it predicts. Tensors are predicted; what kernels" in warning
+async def test_a_peak_above_the_prediction_is_a_warning_that_decides_if_strict(
+    verify: Verify,
+) -> None:
+    low = replace(PLAN, predicted_peak_bytes=1000, counted=COUNTED)
+    report = await verify("mlp", args_json=LARGE, plan=low, strict=True)
+    found = report.facet(Facet.MEMORY)
+    assert (report.verdict, found.severity) == (VerifyVerdict.DIFFERENT, FacetSeverity.ERROR)
+    assert "more than the 1000 B that it predicts. Tensors are predicted; what kernels" in (
+        found.detail
+    )
+    assert "the AdamW that the plan counts, with its state" in report.applied.method
 
 
 async def test_a_segment_runs_again_as_one_and_each_of_its_blocks_is_counted(
@@ -133,9 +149,57 @@ async def test_random_numbers_that_a_segment_does_not_restore_are_found(verify: 
     report = await verify("mlp", plan=plan, preserve_rng_state=False)
     assert report.verdict is VerifyVerdict.DIFFERENT
     assert report.first_difference.cause is DifferenceCause.RNG
-    sharded = VerifyWorld(size=2, sharding=Sharding.FSDP2)
-    with pytest.raises(NotSupportedError, match="segments cannot be verified under FSDP2"):
-        await verify("mlp", plan=plan, world=sharded)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "times"),
+    [
+        (VerifySchedule.ONE_MICROBATCH, 1),
+        pytest.param(VerifySchedule.TWO_MICROBATCHES, 2, marks=pytest.mark.slow),
+    ],
+)
+async def test_ranks_gather_weights_for_the_blocks_of_a_segment_as_for_others(
+    verify: Verify, schedule: VerifySchedule, times: int
+) -> None:
+    actions = tuple(
+        BlockAction(
+            block=f"layers.{place}",
+            option="recompute",
+            segment=1,
+            inner_segments=(1,) if place < 2 else (),
+        )
+        for place in range(4)
+    )
+    world = VerifyWorld(size=2, sharding=Sharding.FSDP2)
+    plan = VerifyPlan(actions=actions)
+    report = await verify("mlp", plan=plan, world=world, args_json=LARGE, schedule=schedule)
+    assert (report.failure, report.verdict) == (None, VerifyVerdict.EQUIVALENT)
+    counts = [(count.entries, count.expected_entries) for count in report.recompute_counts]
+    assert counts == [(3 * times, 3 * times)] * 2 + [(2 * times, 2 * times)] * 2
+    # Five units: each is gathered in forward, all but the root again in backward.
+    for rank in report.sharded.ranks:
+        found = {
+            each.kind: (each.plain_count, each.checkpointed_count) for each in rank.collectives
+        }
+        assert found == {"gather": (9 * times,) * 2, "reduction": (5 * times,) * 2}
+        assert rank.checkpointed_peak_bytes < rank.plain_peak_bytes
+        ratio = rank.predicted_checkpointed_peak_bytes / rank.checkpointed_peak_bytes
+        assert 0.75 < ratio <= 1
+
+
+@pytest.mark.slow
+async def test_ranks_name_the_place_in_a_segment_whose_replay_differs(verify: Verify) -> None:
+    actions = tuple(
+        BlockAction(block=f"layers.{place}", option="recompute", segment=1) for place in range(2)
+    )
+    report = await verify(
+        case="ranks:counting",
+        plan=VerifyPlan(actions=actions),
+        world=VerifyWorld(size=2, sharding=Sharding.FSDP2),
+    )
+    assert report.verdict is VerifyVerdict.DIFFERENT
+    place = report.first_difference
+    assert (place.region, place.operation) == ("layers.1", "aten.mul.Tensor")
 
 
 @pytest.mark.parametrize(

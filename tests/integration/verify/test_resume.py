@@ -98,6 +98,20 @@ async def test_random_numbers_of_another_number_of_ranks_leave_it_undecided(veri
     report = await verify("resume-dropout", **pair(2, 4, SHARDED, FSDP2))
     assert report.verdict is VerifyVerdict.INCONCLUSIVE
     assert "as many ranks as saved" in report.facet(Facet.NEXT_STEPS).fix_hint
+    # Those that saved have their own again, the others have numbers of nobody.
+    assert report.facet(Facet.RNG).names == ("rank 2 torch cpu", "rank 3 torch cpu")
+
+
+@pytest.mark.slow
+async def test_random_states_that_were_left_out_are_found_on_another_number_of_ranks(
+    verify: Verify,
+) -> None:
+    report = await verify("resume-forgets-random-states", **pair(4, 2, FULL, FSDP2))
+    assert report.verdict is VerifyVerdict.DIFFERENT
+    found = report.facet(Facet.RNG)
+    assert found.value is FacetValue.DIFFERENT
+    assert found.names == ("rank 0 torch cpu", "rank 1 torch cpu")
+    assert report.facet(Facet.NEXT_STEPS).value is FacetValue.NOT_CHECKED
 
 
 @pytest.mark.slow

@@ -91,15 +91,15 @@ async def test_a_cure_follows_from_the_class_of_the_cause(
 
 
 @pytest.mark.parametrize(
-    ("name", "key"),
+    ("name", "keys"),
     [
-        ("side-effects-print", "printed text"),
-        ("side-effects-file", "file opened for writing: calls.txt"),
+        ("side-effects-print", {"printed text"}),
+        ("side-effects-file", {"file calls.txt", "file opened for writing: calls.txt"}),
     ],
 )
-async def test_what_leaves_the_process_is_named(verify: Verify, name: str, key: str) -> None:
+async def test_what_leaves_the_process_is_named(verify: Verify, name: str, keys: set[str]) -> None:
     found = (await verify(name)).facet(Facet.SIDE_EFFECTS)
-    assert found.names == (key,)
+    assert set(found.names) == keys
 
 
 @pytest.mark.parametrize(
@@ -108,6 +108,7 @@ async def test_what_leaves_the_process_is_named(verify: Verify, name: str, key: 
         ("hooks-retained-graph", [(1, 3, 3)]),
         ("hooks-double-backward", [(1, 3, 3)]),
         ("hooks-nested", [(1, 2, 2), (1, 3, 3)]),
+        ("hooks-nested-whole", [(1, 2, 2), (1, 2, 2)]),
         ("hooks-accumulated", [(2, 4, 4)]),
         ("hooks-kept-on-the-context", [(1, 1, 2)]),
     ],

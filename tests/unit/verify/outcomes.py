@@ -18,6 +18,7 @@ from haversack_server.verify.outcome import Outcome, Raised, RegionCount
 REQUEST = VerifyRequest(workload=WorkloadReference(name="mlp"), job_id="j")
 MOVED = Row(facet=Facet.BUFFERS, name="mean", closeness=Closeness.DIFFERENT, max_difference=0.1)
 RAISED = Raised(part="backward", kind="ValueError", message="no\nmore")
+COUNTED: list[int] = []  # what a test of state counts in
 
 
 def plain(**fields: object) -> Outcome:

@@ -80,6 +80,15 @@ def test_what_two_plain_runs_do_not_share_is_noise() -> None:
     assert unsteady == ["clock"]
 
 
+def test_keys_that_every_run_has_anew_are_noise_and_their_neighbours_are_not() -> None:
+    plain = {"runs": "dict of 1", "runs[11]": "a", "folder made: x1": "1 times", "n": "1"}
+    again = {"runs": "dict of 1", "runs[12]": "a", "folder made: x2": "1 times", "n": "1"}
+    other = {"runs": "dict of 1", "runs[13]": "a", "folder made: x3": "1 times", "n": "2"}
+    assert compare_states(Facet.SIDE_EFFECTS, plain, again, other)[0] == ["n"]
+    grown = {**other, "runs": "dict of 2", "runs[14]": "a"}
+    assert compare_states(Facet.SIDE_EFFECTS, plain, again, grown)[0] == ["n", "runs"]
+
+
 def test_a_generator_named_as_another_begins_is_named_too() -> None:
     plain = {"torch cpu": "1", "torch cpu.x": "1"}
     other = {"torch cpu": "2", "torch cpu.x": "2"}

@@ -74,6 +74,7 @@ def test_what_is_no_fault_of_a_device_is_raised_as_it_is() -> None:
     ("error", "reason"),
     [
         (RuntimeError(FAULT), FailureReason.DEVICE_FAULT),
+        (AssertionError("Torch not compiled with CUDA enabled"), FailureReason.DEVICE_FAULT),
         (torch.OutOfMemoryError("CUDA out of memory"), FailureReason.OUT_OF_MEMORY),
     ],
 )

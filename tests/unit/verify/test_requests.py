@@ -1,6 +1,5 @@
 """What a Verify request refuses, each with the field and what would do; what a server refuses."""
 
-import pathlib
 import re
 from dataclasses import replace
 from typing import Any
@@ -27,7 +26,9 @@ from haversack.verify import (
     VerifySchedule,
     VerifyWorld,
 )
-from haversack_server.verify import admissible
+from haversack_server.gpus import attached
+from haversack_server.gpus.attached import Attached
+from haversack_server.gpus.nvml import Gpu
 from haversack_server.verify.admissible import check_admissible
 from haversack_server.verify.entry_points import check_prefix, covers
 
@@ -230,32 +231,18 @@ def test_a_missing_torch_is_said_with_the_extra(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_gpu_that_is_not_attached_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admissible, "attached_gpus", list)
-    with pytest.raises(InvalidRequestError, match="no GPU") as refusal:
+    monkeypatch.setattr(attached, "attached_gpus", Attached)
+    with pytest.raises(InvalidRequestError, match="no GPU; cpu would do") as refusal:
         check_admissible(VerifyRequest(workload=MLP, device="cuda:0"), [])
     assert refusal.value.field == "device"
-    monkeypatch.setattr(admissible, "attached_gpus", lambda: ["0", "1"])
+    two = Attached(tuple(Gpu(cuda_name=name, index=0, uuid=name) for name in ("GPU-a", "GPU-b")))
+    monkeypatch.setattr(attached, "attached_gpus", lambda: two)
     check_admissible(VerifyRequest(workload=MLP, device="cuda:1"), [])
     with pytest.raises(InvalidRequestError, match="cuda:0, cuda:1"):
         check_admissible(VerifyRequest(workload=MLP, device="cuda:2"), [])
     threaded = VerifySchedule.BACKWARD_IN_THREAD
     with pytest.raises(InvalidRequestError, match="schedule"):
         check_admissible(VerifyRequest(workload=MLP, device="cuda:1", schedule=threaded), [])
-
-
-def test_gpus_are_those_that_the_operator_left_visible(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
-) -> None:
-    for name in ("nvidia0", "nvidia1", "nvidia2", "nvidiactl"):
-        (tmp_path / name).touch()
-    monkeypatch.setattr(admissible, "DEVICE_FILES", tmp_path)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert admissible.attached_gpus() == ["0", "1", "2"]
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2, GPU-7")
-    assert admissible.gpu_of("cuda:1") == "GPU-7"
-    assert admissible.gpu_of("cuda:2") is None
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert admissible.attached_gpus() == []
 
 
 @pytest.mark.parametrize(
@@ -268,13 +255,6 @@ def test_gpus_are_those_that_the_operator_left_visible(
             InvalidRequestError,
         ),
         ({"plan": RECOMPUTED, "use_reentrant": True}, InvalidRequestError),
-        (
-            {
-                "plan": VerifyPlan(actions=(replace(RECOMPUTED.actions[0], segment=1),)),
-                "world": VerifyWorld(size=2, sharding=Sharding.FSDP2),
-            },
-            NotSupportedError,
-        ),
         ({"plan": VerifyPlan()}, InvalidRequestError),
         (
             {"plan": VerifyPlan(actions=(BlockAction(block="a", option="selective"),))},
@@ -291,13 +271,15 @@ def test_what_cannot_be_verified_is_said(fields: dict[str, Any], error: type[Exc
         check_admissible(VerifyRequest(workload=MLP, **fields), [])
 
 
-def test_ranks_and_selective_plans_are_admitted() -> None:
+def test_ranks_selective_plans_and_segments_are_admitted() -> None:
     selective = replace(RECOMPUTED.actions[0], option="selective aten.mm.default:0")
+    segment = replace(RECOMPUTED.actions[0], segment=1)
     for fields in (
         {"world": VerifyWorld(size=1)},
         {"world": FSDP2},
         {"plan": RECOMPUTED},
         {"plan": VerifyPlan(actions=(selective,)), "world": FSDP2},
+        {"plan": VerifyPlan(actions=(segment,)), "world": FSDP2},
     ):
         request: Any = fields
         check_admissible(VerifyRequest(workload=MLP, **request), [])

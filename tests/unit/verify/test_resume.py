@@ -29,6 +29,7 @@ from haversack_server.verify.outcome import Raised
 from haversack_server.verify.resumable import Resume, most_ranks, resume_of
 from haversack_server.verify.resume_findings import resume_findings
 from haversack_server.verify.resume_outcome import ResumeRank, ResumeRuns
+from haversack_server.verify.resume_random import SourceRead
 from haversack_server.verify.resume_report import failure_of, resumed
 
 WHOLE = WorkloadReference(name="resume-whole")
@@ -188,11 +189,14 @@ def test_steps_on_other_ranks_are_held_against_such_ranks_that_were_not_stopped(
     assert ("4 ranks" in found.detail) is (value is not FacetValue.WITHIN_TOLERANCE)
 
 
-def test_random_states_are_not_compared_on_another_number_of_ranks() -> None:
-    found = report(runs(), MORE).facet(Facet.RNG)
-    assert found.value is FacetValue.NOT_CHECKED
-    assert "4 in place of 2" in found.detail
-    assert "the steps draw from them" in found.detail
+def test_random_states_on_another_number_of_ranks_are_judged_by_what_was_given() -> None:
+    lost = SourceRead(
+        source="torch cpu", drawn_before=True, drawn_after=True, unchanged=True, begins_again=True
+    )
+    assert report(runs(), MORE).facet(Facet.RNG).value is FacetValue.NOT_CHECKED
+    found = report(runs(random=(lost,)), MORE)
+    assert found.verdict is VerifyVerdict.DIFFERENT
+    assert found.facet(Facet.RNG).detail.startswith("4 ranks in place of 2 go on. Left out: rank 0")
 
 
 def test_lost_state_decides_where_steps_do_not_repeat_themselves() -> None:

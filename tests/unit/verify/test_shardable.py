@@ -6,17 +6,20 @@ from haversack.errors import InvalidRequestError
 from haversack.parallelism import Sharding
 from haversack.run import WorkloadReference
 from haversack.verify import VerifyRequest, VerifySchedule, VerifyWorld
+from haversack_server.gpus import attached
+from haversack_server.gpus.attached import Attached
+from haversack_server.gpus.nvml import Gpu
 from haversack_server.job import Job
 from haversack_server.verify.admissible import check_attached
 from haversack_server.verify.shardable import check_sharded, devices_of
 
+MLP = WorkloadReference(name="mlp")
 WORLD = VerifyWorld(size=2, sharding=Sharding.FSDP2)
 UNSAID = VerifySchedule.UNSPECIFIED
 
 
 def request(device: str = "", schedule: VerifySchedule = UNSAID) -> VerifyRequest:
-    workload = WorkloadReference(name="mlp")
-    return VerifyRequest(workload=workload, device=device, schedule=schedule, world=WORLD)
+    return VerifyRequest(workload=MLP, device=device, schedule=schedule, world=WORLD)
 
 
 @pytest.mark.parametrize(
@@ -39,18 +42,19 @@ def test_a_job_needs_the_gpus_of_all_its_ranks() -> None:
     assert Job("id", request()).devices == ("cpu",)
 
 
-def test_the_gpu_of_the_last_rank_is_asked_for_too() -> None:
-    asked: list[str] = []
-    check_sharded(request("cuda:0"), WORLD, asked.append)
-    assert asked == ["cuda:0", "cuda:1"]
-
-
-def test_a_gpu_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("haversack_server.verify.admissible.attached_gpus", lambda: ["0"])
-    with pytest.raises(InvalidRequestError, match="device: cuda:1 is not attached"):
-        check_sharded(request("cuda:0"), WORLD, check_attached)
+def test_ranks_need_as_many_gpus_and_whole_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus = [Gpu(cuda_name=name, index=0, uuid=name, name="H200") for name in ("GPU-a", "GPU-b")]
+    part = Gpu(cuda_name="MIG-c", index=2, uuid="MIG-c", parent_uuid="GPU-c", name="MIG 1g.18gb")
+    monkeypatch.setattr(attached, "attached_gpus", lambda: Attached((*gpus, part)))
+    check_attached("cuda:0", 2)
+    check_attached("cuda:2", 1)
+    with pytest.raises(InvalidRequestError, match=r"cuda:2 is a MIG instance .* whole GPUs"):
+        check_attached("cuda:1", 2)
+    monkeypatch.setattr(attached, "attached_gpus", lambda: Attached(tuple(gpus[:1])))
+    with pytest.raises(InvalidRequestError, match=r"cuda:1 is not attached .* cuda:0 \(H200\);"):
+        check_attached("cuda:0", 2)
 
 
 def test_a_helper_thread_is_of_one_process() -> None:
     with pytest.raises(InvalidRequestError, match="schedule: a helper thread"):
-        check_sharded(request(schedule=VerifySchedule.BACKWARD_IN_THREAD), WORLD, check_attached)
+        check_sharded(request(schedule=VerifySchedule.BACKWARD_IN_THREAD), WORLD)

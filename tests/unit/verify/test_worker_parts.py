@@ -15,7 +15,11 @@ from haversack.run import BlockAction, WorkloadReference  # noqa: E402
 from haversack.torch import Workload  # noqa: E402
 from haversack.verify import VerifyPlan, VerifyRequest, VerifySchedule  # noqa: E402
 from haversack_server.worker import blocks  # noqa: E402
-from haversack_server.worker.errors import BadWorkloadError, is_out_of_memory  # noqa: E402
+from haversack_server.worker.errors import (  # noqa: E402
+    BadWorkloadError,
+    is_out_of_memory,
+    raised_in,
+)
 from haversack_server.worker.leaves import find_leaves  # noqa: E402
 from haversack_server.worker.memory import LiveStorages  # noqa: E402
 from haversack_server.worker.prepare import prepare  # noqa: E402
@@ -225,6 +229,16 @@ def test_leaves_are_inputs_parameters_and_weights_in_closures() -> None:
     assert list(leaves.generators) == ["model.generator"]
 
 
+def test_buffers_are_found_in_modules_that_are_none_of_the_models() -> None:
+    listed, closed = nn.BatchNorm1d(1), nn.BatchNorm1d(1)
+    module: Any = nn.Sequential(nn.BatchNorm1d(1))
+    module.more = [listed]
+    leaves = find_leaves(Workload(module, loss=lambda out: closed(out).sum()))
+    buffers = leaves.values([], [])["BUFFERS"]
+    means = [name for name in buffers if name.endswith("mean")]
+    assert means == ["0.running_mean", "loss.closed.running_mean", "model.more[0].running_mean"]
+
+
 def test_a_cache_that_libraries_switch_off_is_off_in_every_run() -> None:
     module: Any = nn.Linear(1, 1)
     module.config = SimpleNamespace(use_cache=True)
@@ -260,3 +274,14 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+class _SpeechlessError(RuntimeError):
+    def __str__(self) -> str:
+        raise KeyboardInterrupt
+
+
+def test_an_exception_that_has_no_text_is_told_by_its_kind() -> None:
+    raised = raised_in("backward", _SpeechlessError())
+    assert (raised.kind, raised.out_of_memory) == ("_SpeechlessError", False)
+    assert raised.message == "its text cannot be had: KeyboardInterrupt"

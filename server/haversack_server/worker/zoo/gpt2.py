@@ -45,10 +45,23 @@ class Block(nn.Module):
 
 
 class Gpt2(nn.Module):
-    """Token and position embeddings, blocks that are regions, and a head tied to the embedding."""
+    """Token and position embeddings, blocks that are regions, and a head tied to the embedding.
 
-    def __init__(self, width: int, layers: int, heads: int, vocabulary: int, tokens: int) -> None:
+    A model that is to be planned is not ``checkpointed`` by itself.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        layers: int,
+        heads: int,
+        vocabulary: int,
+        tokens: int,
+        *,
+        checkpointed: bool = True,
+    ) -> None:
         super().__init__()
+        self.checkpointed = checkpointed
         self.embedding = nn.Embedding(vocabulary, width)
         self.positions = nn.Embedding(tokens, width)
         self.dropout = nn.Dropout(DROPOUT)
@@ -60,7 +73,7 @@ class Gpt2(nn.Module):
         places = torch.arange(tokens.shape[1], device=tokens.device)
         x = self.dropout(self.embedding(tokens) + self.positions(places))
         for block in self.blocks:
-            x = checkpoint(block, x, use_reentrant=False)
+            x = checkpoint(block, x, use_reentrant=False) if self.checkpointed else block(x)
         logits = self.norm(x) @ self.embedding.weight.T
         return functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
 
@@ -72,8 +85,9 @@ def gpt2_tiny(
     vocabulary: int = 128,
     tokens: int = 32,
     batch: int = 2,
+    checkpointed: int = 1,
 ) -> Workload:
     """Build the transformer, with random tokens as its input."""
-    model = Gpt2(width, layers, heads, vocabulary, tokens)
+    model = Gpt2(width, layers, heads, vocabulary, tokens, checkpointed=bool(checkpointed))
     text = torch.randint(vocabulary, (batch, tokens + 1))
     return Workload(model, (text[:, :-1].contiguous(), text[:, 1:].contiguous()))

@@ -262,10 +262,9 @@ def restore_what_is_there(run: TrainingRun, state: State) -> None:
 def rng_under_one_name(run: TrainingRun) -> State:
     """Keep random states as one process would."""
     state = run.state_dict()
-    (own,) = state["rng"].values()
-    return {**state, "rng": own}
+    return {**state, "rng": state["rng"][f"rank {run.rank}"]}
 
 
 def restore_rng_of_one_name(run: TrainingRun, state: State) -> None:
     """Put back what every rank finds under the one name."""
-    run.load_state_dict({**state, "rng": {f"rank {run.rank} of {run.size}": state["rng"]}})
+    run.load_state_dict({**state, "rng": {f"rank {run.rank}": state["rng"]}})

@@ -3,14 +3,19 @@
 Early stop ends a replay at the last tensor that is needed, so what stands behind it happens once.
 """
 
+import functools
+import logging
 import pathlib
+import tempfile
+import time
 from typing import Any
 
 import torch
 
-from haversack_server.worker.zoo.case import region
+from haversack_server.worker.zoo.case import WIDTH, Regions, region
 
 Tensor = torch.Tensor
+LOG = logging.getLogger("haversack-zoo")
 
 
 class Counted:
@@ -94,3 +99,49 @@ def side_effects_swallowed_stop(model: Any, x: Tensor) -> Any:
     except Exception:
         model.failures += 1
         return x
+
+
+@region()
+def side_effects_log(model: Any, x: Tensor) -> Any:
+    """A record that every call logs."""
+    LOG.warning("called")
+    return model.linear(x).sin()
+
+
+@region()
+def side_effects_log_muted(model: Any, x: Tensor) -> Any:
+    """A record below the level of its logger, which nobody gets."""
+    LOG.debug("called")
+    return model.linear(x).sin()
+
+
+@region()
+def side_effects_hook_added(model: Any, x: Tensor) -> Any:
+    """A hook that every call adds, and none takes away."""
+    model.linear.register_forward_hook(lambda *_: None)
+    return model.linear(x).sin()
+
+
+@functools.cache
+def _triangle(size: int) -> Tensor:
+    return torch.tril(torch.ones(size, size))
+
+
+@region()
+def side_effects_cached_function(model: Any, x: Tensor) -> Any:
+    """A mask from a cache that every call asks: the replay gets what its forward got."""
+    return (model.linear(x) @ _triangle(WIDTH)).sin()
+
+
+class _Outside(Regions):
+    def forward(self, x: torch.Tensor) -> Any:
+        self.runs: dict[int, str] = {time.time_ns(): "begun"}
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "step.txt").write_text("begun")
+        return super().forward(x)
+
+
+@region(around=_Outside)
+def side_effects_random_names_outside(model: Any, x: Tensor) -> Any:
+    """Names outside of the region that no two runs share: a temporary folder, keys of the clock."""
+    return model.linear(x).sin()

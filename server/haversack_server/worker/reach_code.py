@@ -1,0 +1,102 @@
+"""What code reaches: closures, defaults and globals of functions, attributes of classes.
+
+Of the user's code alone. A global is found by its name in the code, one of a module that is
+imported inside a function by the name of that module, and one that is asked of ``globals()`` by the
+text that it is asked with.
+"""
+
+import contextlib
+import functools
+import sys
+import types
+from collections.abc import Iterator
+from typing import Any
+
+from haversack_server.worker.ownership import is_users
+
+Named = Iterator[tuple[str, Any]]
+
+
+def of_function(function: types.FunctionType) -> Named:
+    """Name what a function reaches; nothing of a library's."""
+    if not is_users(function.__module__):
+        return
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    for name, cell in cells:
+        with contextlib.suppress(ValueError):  # a variable that is not assigned yet
+            yield f".{name}", cell.cell_contents
+    yield from ((f".{name}", value) for name, value in vars(function).items())
+    yield ".__defaults__", (function.__defaults__, function.__kwdefaults__)
+    names = set(_names_in(function.__code__))
+    for name in sorted(names):
+        if name in function.__globals__:
+            yield from _of_global(function.__module__, name, function.__globals__[name], names)
+        elif name in sys.modules:
+            yield from _of_global(function.__module__, name, sys.modules[name], names)
+
+
+def _of_global(module: str, name: str, value: Any, names: set[str]) -> Named:
+    if not isinstance(value, types.ModuleType):
+        yield f"{module}.{name}", value
+    elif is_users(value.__name__):
+        # What the function reads of a module is among the other names in its code.
+        for attribute in sorted(names & vars(value).keys()):
+            found = vars(value)[attribute]
+            if not isinstance(found, types.ModuleType):
+                yield f"{value.__name__}.{attribute}", found
+            elif is_users(found.__name__):  # ``from package import module`` inside a function
+                inner = sorted(names & vars(found).keys())
+                yield from ((f"{found.__name__}.{each}", vars(found)[each]) for each in inner)
+
+
+def _names_in(code: types.CodeType) -> Iterator[str]:
+    yield from code.co_names
+    asks_by_text = "globals" in code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _names_in(constant)
+        elif asks_by_text and isinstance(constant, str):
+            yield constant
+
+
+def of_class(kind: type) -> Named:
+    """Name the attributes of a class and of those that it has them from, of the user's alone."""
+    for base in kind.__mro__:
+        if not is_users(base.__module__):
+            continue
+        for name, value in vars(base).items():
+            if not name.startswith("__") or isinstance(value, types.FunctionType):
+                yield f"{base.__module__}.{base.__qualname__}.{name}", value
+
+
+def of_method(method: types.MethodType) -> Named:
+    """Name what a bound method is of."""
+    yield ".__self__", method.__self__
+    yield ".__func__", method.__func__
+
+
+def of_builtin(method: types.BuiltinMethodType) -> Named:
+    """Name the object whose method it is, as that of ``log.append``; functions have none."""
+    if not isinstance(method.__self__, types.ModuleType | type | None):
+        yield ".__self__", method.__self__
+
+
+def of_descriptor(descriptor: Any) -> Named:
+    """Name the functions behind a property, a static method or a class method."""
+    if not isinstance(descriptor, property):
+        yield ".__func__", descriptor.__func__
+        return
+    yield from ((f".{n}", f) for n in ("fget", "fset", "fdel") if (f := getattr(descriptor, n)))
+
+
+def of_partial(partial: functools.partial[Any]) -> Named:
+    """Name what a partial calls, and with what."""
+    yield ".func", partial.func
+    yield ".args", partial.args
+    yield ".keywords", partial.keywords
+
+
+def of_generator(generator: Any) -> Named:
+    """Name the variables of a generator that is under way."""
+    frame: types.FrameType | None = generator.gi_frame
+    yield from ((f".{name}", value) for name, value in (frame.f_locals if frame else {}).items())

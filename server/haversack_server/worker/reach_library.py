@@ -1,0 +1,82 @@
+"""The state of objects of Python's own library, of those kinds that models count and keep with.
+
+All other objects of installed libraries are not looked into: most of what they hold is no state of
+a model, and some of it differs from run to run.
+"""
+
+import argparse
+import array
+import collections
+import contextvars
+import datetime
+import functools
+import logging
+import numbers
+import queue
+import threading
+import types
+import uuid
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy
+
+from haversack_server.worker.reach_code import of_descriptor
+
+Children = Iterable[tuple[str, Any]]
+_CACHE = type(functools.lru_cache(lambda: None))
+_ITERATORS = ("builtins", "itertools")
+_DATES = (datetime.date, datetime.time, datetime.timedelta)
+_PRINTED = (numbers.Number, numpy.generic, uuid.UUID, *_DATES)
+
+
+def look(thing: Any) -> tuple[str, Children]:
+    """Spell the state of an object of a known kind; of any other, nothing."""
+    for kinds, looks in _LOOKS:
+        if isinstance(thing, kinds):
+            return looks(thing)
+    kind = type(thing)
+    if kind.__module__ in _ITERATORS and hasattr(kind, "__next__"):
+        # Iterators say in their reduction how far they are.
+        _, *state = thing.__reduce__()
+        return kind.__name__, [("[]", state)]
+    return "", ()
+
+
+def _cache(cache: Any) -> tuple[str, Children]:
+    # How often it was asked is left out: a replay asks once more, and gets what its forward got.
+    return f"cache of {cache.cache_info().currsize}", [(".__wrapped__", cache.__wrapped__)]
+
+
+def _logger(logger: logging.Logger) -> tuple[str, Children]:
+    parent = [(".parent", logger.parent)] if logger.propagate and logger.parent else []
+    return f"logger at level {logger.level}", [(".handlers", logger.handlers), *parent]
+
+
+def _attributes(thing: Any) -> tuple[str, Children]:
+    return type(thing).__name__, [(f".{name}", value) for name, value in vars(thing).items()]
+
+
+def _queue(thing: queue.Queue[Any]) -> tuple[str, Children]:
+    return f"queue of {len(thing.queue)}", [(".queue", thing.queue)]
+
+
+def _printed(thing: Any) -> tuple[str, Children]:
+    return repr(thing), ()
+
+
+_LOOKS: tuple[tuple[Any, Callable[[Any], tuple[str, Children]]], ...] = (
+    (_PRINTED, _printed),
+    ((bytearray, array.array), lambda thing: ("", [("[]", bytes(thing))])),
+    ((types.SimpleNamespace, argparse.Namespace, threading.local), _attributes),
+    (logging.Handler, _attributes),
+    (logging.Logger, _logger),
+    (collections.UserList, lambda thing: ("", [(".data", thing.data)])),
+    (queue.Queue, _queue),
+    (contextvars.ContextVar, lambda thing: ("", [(".get()", thing.get(None))])),
+    (weakref.ref, lambda thing: ("", [(".referent", thing())])),
+    (_CACHE, _cache),
+    (functools.cached_property, lambda thing: ("", [(".func", thing.func)])),
+    ((staticmethod, classmethod, property), lambda thing: ("", of_descriptor(thing))),
+)
