@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar, Unpack
 import grpc.aio
 
 from haversack import _calls, requests
-from haversack._calls import Rpc
+from haversack._calls import SHORT_TIMEOUT, Rpc
 from haversack._embedded import embedded_server
 from haversack.estimate import Estimate, EstimateRequest, WhatIf
 from haversack.keywords import RunOptions, VerifyOptions
@@ -20,14 +20,13 @@ from haversack.questions import EstimateQuestion, OutOfMemory
 from haversack.run import BlockAction, Measurement
 from haversack.v1.service_pb2_grpc import HaversackServiceStub
 from haversack.verify import (
-    CancelVerifyRequest,
     JobState,
-    ListWorkloadsRequest,
     ListWorkloadsResponse,
     VerifyEvent,
     VerifyReport,
     VerifyRequest,
 )
+from haversack.verify_devices import ListVerifyDevicesResponse
 from haversack.verify_jobs import GetVerifyJobRequest, ListVerifyJobsResponse, VerifyJob
 
 Request = TypeVar("Request")
@@ -218,16 +217,12 @@ class AsyncClient:
         finally:
             call.cancel()
 
-    async def cancel_verify(
-        self, job_id: str, *, timeout: float = _calls.SHORT_TIMEOUT
-    ) -> JobState:
+    async def cancel_verify(self, job_id: str, *, timeout: float = SHORT_TIMEOUT) -> JobState:
         """Stop a job, and tell where it stands; one that has its report stays as it is."""
-        request = CancelVerifyRequest(job_id=job_id)
+        request = _calls.CANCEL_VERIFY.request(job_id=job_id)
         return (await self._ask(_calls.CANCEL_VERIFY, request, timeout)).state
 
-    async def get_verify_job(
-        self, job_id: str, *, timeout: float = _calls.SHORT_TIMEOUT
-    ) -> VerifyJob:
+    async def get_verify_job(self, job_id: str, *, timeout: float = SHORT_TIMEOUT) -> VerifyJob:
         """Ask where a job stands; its report is there once it is over."""
         request = GetVerifyJobRequest(job_id=job_id)
         return (await self._ask(_calls.GET_VERIFY_JOB, request, timeout)).job
@@ -238,7 +233,7 @@ class AsyncClient:
         states: Sequence[JobState | str] = (),
         page_size: int | None = None,
         page_token: str = "",
-        timeout: float = _calls.SHORT_TIMEOUT,
+        timeout: float = SHORT_TIMEOUT,
     ) -> ListVerifyJobsResponse:
         """List a page of the jobs that the server knows, the latest first, without reports."""
         request = requests.list_verify_jobs_request(
@@ -246,11 +241,16 @@ class AsyncClient:
         )
         return await self._ask(_calls.LIST_VERIFY_JOBS, request, timeout)
 
-    async def list_workloads(
-        self, *, timeout: float = _calls.SHORT_TIMEOUT
-    ) -> ListWorkloadsResponse:
+    async def list_verify_devices(
+        self, *, timeout: float = SHORT_TIMEOUT
+    ) -> ListVerifyDevicesResponse:
+        """List the GPUs that Verify's jobs may have, as they are at the moment."""
+        rpc = _calls.LIST_VERIFY_DEVICES
+        return await self._ask(rpc, rpc.request(), timeout)
+
+    async def list_workloads(self, *, timeout: float = SHORT_TIMEOUT) -> ListWorkloadsResponse:
         """List the built-in workloads."""
-        return await self._ask(_calls.LIST_WORKLOADS, ListWorkloadsRequest(), timeout)
+        return await self._ask(_calls.LIST_WORKLOADS, _calls.LIST_WORKLOADS.request(), timeout)
 
     async def _open(self) -> Any:
         """Connect if it has not been done, off the loop where a server must start first."""

@@ -39,6 +39,7 @@ from haversack.verify import (
     VerifyEvent,
     VerifyRequest,
 )
+from haversack.verify_devices import ListVerifyDevicesRequest, ListVerifyDevicesResponse
 from haversack.verify_jobs import (
     GetVerifyJobRequest,
     GetVerifyJobResponse,
@@ -94,6 +95,7 @@ VERIFY = Rpc("Verify", VerifyRequest, VerifyEvent)
 CANCEL_VERIFY = Rpc("CancelVerify", CancelVerifyRequest, CancelVerifyResponse)
 GET_VERIFY_JOB = Rpc("GetVerifyJob", GetVerifyJobRequest, GetVerifyJobResponse)
 LIST_VERIFY_JOBS = Rpc("ListVerifyJobs", ListVerifyJobsRequest, ListVerifyJobsResponse)
+LIST_VERIFY_DEVICES = Rpc("ListVerifyDevices", ListVerifyDevicesRequest, ListVerifyDevicesResponse)
 LIST_WORKLOADS = Rpc("ListWorkloads", ListWorkloadsRequest, ListWorkloadsResponse)
 
 _SERVICE = service_pb2.DESCRIPTOR.services_by_name["HaversackService"].full_name

@@ -90,6 +90,8 @@ def _started_loop(stack: contextlib.ExitStack) -> asyncio.AbstractEventLoop:
 
     def stop() -> None:
         asyncio.run_coroutine_threadsafe(_end_tasks(), loop).result()
+        # Closing a loop does not wait for its threads, and a caller may count those that are left.
+        asyncio.run_coroutine_threadsafe(loop.shutdown_default_executor(), loop).result()
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()

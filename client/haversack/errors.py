@@ -42,14 +42,24 @@ class HaversackError(Exception):
 
 
 class InvalidRequestError(HaversackError):
-    """The request breaks a rule; ``violations`` has every rule that was found broken."""
+    """The request breaks a rule; ``violations`` has every rule that was found broken.
+
+    Of a server's answer it has the first of them; ``total`` says how many there are.
+    """
 
     status = "INVALID_ARGUMENT"
 
     def __init__(
-        self, message: str = "", *, field: str = "", violations: Sequence[Violation] = ()
+        self,
+        message: str = "",
+        *,
+        field: str = "",
+        violations: Sequence[Violation] = (),
+        total: int = 0,
     ) -> None:
-        self.violations = tuple(violations) or (Violation(field, message),)
+        # Two readers of one field may find the same fault.
+        self.violations = tuple(dict.fromkeys(violations)) or (Violation(field, message),)
+        self.total = max(total, len(self.violations))
         super().__init__(_sentence(self.violations))
 
     @property
@@ -58,7 +68,7 @@ class InvalidRequestError(HaversackError):
         return self.violations[0].field
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (self.violations,)
+        return _rebuild, (self.violations, self.total)
 
 
 class NotSupportedError(HaversackError):
@@ -125,5 +135,5 @@ def _sentence(violations: Sequence[Violation]) -> str:
     return f"{first} (and {rest} more)" if rest else first
 
 
-def _rebuild(violations: Sequence[Violation]) -> InvalidRequestError:
-    return InvalidRequestError(violations=violations)
+def _rebuild(violations: Sequence[Violation], total: int) -> InvalidRequestError:
+    return InvalidRequestError(violations=violations, total=total)

@@ -13,6 +13,7 @@ from haversack.run import (
     BytesKind,
     Document,
     Loss,
+    NumberType,
     Optimizer,
     Precision,
     Recompute,
@@ -38,6 +39,7 @@ class RunOptions(TypedDict, total=False):
     ``model`` is the path of a Hugging Face config.json, its folder, or the parsed mapping.
     ``configs`` are further files, each a path, a text, a mapping or a ``Document``; ``launch`` is a
     command line. ``device`` is a name of the catalogue, with a number in front: "8xh100-80gb".
+    ``reshard_after_forward`` is FSDP2's: yes, no, or a number of ranks.
     ``offload`` says what lives on the host: "optimizer", "all" or "none". ``lora_rank``,
     ``lora_targets`` ("q_proj,v_proj"), ``trained_parts`` ("norms,head"), ``quantize`` ("nf4") and
     ``quantized_by`` ("torchtune-2024-04") are ``finetuning`` in short.
@@ -63,6 +65,8 @@ class RunOptions(TypedDict, total=False):
     sequence_parallel: bool | None
     dp_replicate: int | None
     prefetch_units: int | None
+    reshard_after_forward: bool | int | None
+    gradient_as_bucket_view: bool | None
     offload: str | None
     ranks_per_node: int | None
     seq: int | None
@@ -76,6 +80,7 @@ class RunOptions(TypedDict, total=False):
     microbatch: int | None
     accumulation: int | None
     precision: Precision | str | None
+    reduce_type: NumberType | str | None
     optimizer: Optimizer | str | None
     optimizer_in_backward: bool | None
     attention: Attention | str | None

@@ -11,12 +11,12 @@ from os import PathLike
 from haversack.answer_files import read_plan, read_profile_and_ranks
 from haversack.basis import Basis
 from haversack.errors import InvalidRequestError, Violation, check
-from haversack.fsdp2 import fsdp2_ranks, is_same_step, spread_in_words
-from haversack.observed import PHASES, Observed, repaired
+from haversack.observed import PHASES, Observed, repaired, unused
 from haversack.parallelism import Parallelism
 from haversack.plan import MomentPeak, Plan
 from haversack.profile import Profile
 from haversack.run import Measurement
+from haversack.spread import is_same_step, spread_in_words, spread_of
 from haversack.units import format_bytes
 
 _SECOND_STEP = "step 2 "  # as an estimate spells the phases, and ``Measured.measurements()``
@@ -67,7 +67,7 @@ def _check_ranks(own: Parallelism, asked: Parallelism) -> None:
 
 
 def _calibrated(plan: Plan, measurements: Sequence[Measurement]) -> Profile:
-    """Keep free what was above the prediction; figures below it make nothing MEASURED."""
+    """Keep free what was above the prediction; figures below it are noted, and nothing else."""
     profile = _of_plan(plan)
     check(_violations(plan, profile, measurements))
     held = [(_place(plan, each), each.allocated_bytes or 0) for each in measurements]
@@ -77,9 +77,13 @@ def _calibrated(plan: Plan, measurements: Sequence[Measurement]) -> Profile:
         peak_bytes=tuple(seen for _, seen in held),
         basis=Basis.MEASURED,
     )
+    notes = unused(
+        (f"the {_phase(each) or 'step'}", seen, at.peak_bytes)
+        for each, (at, seen) in zip(measurements, held, strict=True)
+    )
     if all(seen < at.peak_bytes for at, seen in held):
-        return profile
-    return replace(repaired(profile, plan, observed), basis=Basis.MEASURED)
+        return replace(profile, notes=notes)
+    return replace(repaired(profile, plan, observed), basis=Basis.MEASURED, notes=notes)
 
 
 def _of_plan(plan: Plan) -> Profile:
@@ -123,7 +127,7 @@ def _least_bytes(plan: Plan, profile: Profile) -> int:
     """
     states = sum(each.parameter_bytes for each in profile.blocks)
     states += profile.optimizer_state_bytes or 0
-    states //= fsdp2_ranks(plan.parallelism or Parallelism())
+    states //= spread_of(plan.parallelism or Parallelism()).shards
     return min(states + profile.standing_bytes, *(each.peak_bytes for each in plan.moments))
 
 

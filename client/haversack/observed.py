@@ -3,7 +3,7 @@
 The same whether the step ran under fake tensors or on a device. Runs nothing and solves nothing.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from haversack.basis import Basis
@@ -80,6 +80,24 @@ def repaired(profile: Profile, plan: Plan, observed: Observed, *, lowers: bool =
         profile,
         workspace_bytes=profile.workspace_bytes + reserve,
         optimizer_step_bytes=profile.optimizer_step_bytes + step,
+    )
+
+
+def unused(figures: Iterable[tuple[str, int, int]]) -> tuple[str, ...]:
+    """Say which measured figures are below their predictions, and so change no plan.
+
+    ``figures`` are names with what was measured and what was predicted, in bytes.
+    """
+    below = [
+        f"{name}, {format_bytes(seen)} of {format_bytes(predicted)} predicted"
+        for name, seen, predicted in figures
+        if seen < predicted
+    ]
+    if not below:
+        return ()
+    return (
+        f"measured below the prediction, and used for nothing, since another plan may need what "
+        f"this one's step did not: {'; '.join(below)}",
     )
 
 

@@ -11,6 +11,7 @@ from haversack.plan_parts import (
     BudgetConversion,
     Certificate,
     CertifiedPhase,
+    CountedStep,
     FrontierPoint,
     FrontierReading,
     MomentPeak,
@@ -29,6 +30,8 @@ from haversack.run import (
     BytesKind,
     Device,
     Measurement,
+    NumberType,
+    Precision,
     Recompute,
     Training,
     TrainingRun,
@@ -44,6 +47,7 @@ __all__ = [
     "Candidates",
     "Certificate",
     "CertifiedPhase",
+    "CountedStep",
     "FrontierPoint",
     "FrontierReading",
     "MomentPeak",
@@ -236,3 +240,6 @@ class Plan:
     profile: Profile | None = None
     model_fingerprint: str = ""
     parallelism: Parallelism | None = None
+    counted: CountedStep | None = None
+    precision: Precision = Precision.UNSPECIFIED
+    reduce_type: NumberType = NumberType.UNSPECIFIED

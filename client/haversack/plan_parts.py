@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from haversack.basis import Basis
 from haversack.run import Budget
+from haversack.training import Optimizer
 
 
 class PlanStatus(enum.IntEnum):
@@ -145,3 +146,19 @@ class SolvedBy:
     cells: str = ""
     device: str = "cpu"
     reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CountedStep:
+    """What a profile's plan counts in the step whose peak it predicts."""
+
+    optimizer: Optimizer = Optimizer.UNSPECIFIED
+    optimizer_class: str = ""
+    optimizer_state_bytes: int = 0
+    parameter_bytes: int = 0
+    gradient_bytes: int = 0
+    standing_bytes: int = 0
+    loss: str = ""
+    microbatches: int = 1
+    device: str = ""
+    timed_on: str = ""

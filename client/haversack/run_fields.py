@@ -22,6 +22,7 @@ from haversack.run import (
     BytesKind,
     Device,
     Loss,
+    NumberType,
     Optimizer,
     Precision,
     Recompute,
@@ -150,6 +151,7 @@ def _training(run: RunOptions, actions: tuple[BlockAction, ...] = ()) -> Trainin
         finetuning=finetuning_of(run),
         accumulation=_whole(run, "accumulation"),
         precision=spelling.named(Precision, run.get("precision"), "training.precision"),
+        reduce_type=spelling.named(NumberType, run.get("reduce_type"), "training.reduce_type"),
         optimizer=spelling.named(Optimizer, run.get("optimizer"), "training.optimizer"),
         optimizer_in_backward=_flag(run, "optimizer_in_backward", "training.optimizer_in_backward"),
         attention=spelling.named(Attention, run.get("attention"), "training.attention"),
@@ -160,7 +162,7 @@ def _training(run: RunOptions, actions: tuple[BlockAction, ...] = ()) -> Trainin
 
 
 def _parallelism(run: RunOptions) -> Parallelism:
-    moved = _offload(run)
+    moved, (reshards, reshard_ranks) = _offload(run), _resharding(run)
     return Parallelism(
         world_size=_gpus(run),
         dp_replicate=_whole(run, "dp_replicate"),
@@ -173,10 +175,28 @@ def _parallelism(run: RunOptions) -> Parallelism:
         sequence_parallel=_flag(run, "sequence_parallel", "parallelism.sequence_parallel"),
         sharding=_sharding(run),
         prefetch_units=_whole(run, "prefetch_units"),
+        reshard_after_forward=reshards,
+        reshard_ranks=reshard_ranks,
+        gradient_as_bucket_view=_flag(
+            run, "gradient_as_bucket_view", "parallelism.gradient_as_bucket_view"
+        ),
         offload_optimizer=moved.optimizer,
         offload_parameters=moved.parameters,
         ranks_per_node=_whole(run, "ranks_per_node"),
     )
+
+
+def _resharding(run: RunOptions) -> tuple[bool | None, int | None]:
+    """Read what FSDP2 does after a unit's forward: whether it is resharded, or to how many."""
+    given = _whole(run, "reshard_after_forward")
+    if given is None or isinstance(given, bool):
+        return given, None
+    if type(given) is not int:
+        refuse(
+            f"{checks.shortly(given)} is neither yes nor no nor a number of ranks",
+            "parallelism.reshard_after_forward",
+        )
+    return None, given
 
 
 class _Offload(NamedTuple):

@@ -60,7 +60,7 @@ def error_of(code: str, message: str, details: bytes | None) -> HaversackError:
         return _BY_STATUS.get(code, HaversackError)(message)
     error_class = _BY_REASON.get(info.reason) or _BY_STATUS.get(code, HaversackError)
     if error_class is InvalidRequestError:
-        return _invalid_request(status)
+        return _invalid_request(status, info.metadata.get("violations_total", ""))
     if error_class is OverloadedError:
         delays = _unpacked(status, error_details_pb2.RetryInfo)
         waits = [each.retry_delay.ToNanoseconds() for each in delays]
@@ -93,13 +93,15 @@ def _bad_request(error: InvalidRequestError, room: int) -> error_details_pb2.Bad
     return bad_request
 
 
-def _invalid_request(status: status_pb2.Status) -> InvalidRequestError:
+def _invalid_request(status: status_pb2.Status, total: str) -> InvalidRequestError:
     violations = [
         Violation(each.field, each.description)
         for bad_request in _unpacked(status, error_details_pb2.BadRequest)
         for each in bad_request.field_violations
     ]
-    error = InvalidRequestError(status.message, violations=violations)
+    error = InvalidRequestError(
+        status.message, violations=violations, total=int(total) if total.isdecimal() else 0
+    )
     error.args = (status.message,)  # it counts the violations that did not fit too
     return error
 

@@ -21,3 +21,8 @@ class VerifyApplied:
     measured_extra_ns: int = 0
     method: str = ""
     segment_count: int = 0
+    replayed_count: int = 0
+    segments_in_effect: int = 0
+    not_compared: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()
+    plain_ns: int = 0

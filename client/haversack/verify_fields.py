@@ -5,10 +5,10 @@ from typing import Any
 
 from haversack import checks, spelling
 from haversack.answer_files import read_plan
-from haversack.fsdp2 import spread_in_words
 from haversack.parallelism import Sharding
 from haversack.plan import Plan
 from haversack.reading import refuse
+from haversack.spread import spread_in_words, spread_of
 from haversack.verify import VerifyPlan, VerifyWorld
 
 _SHARDINGS = {"ddp": Sharding.REPLICATED, "fsdp2": Sharding.FSDP2}
@@ -49,9 +49,10 @@ def verify_plan(
     if not isinstance(plan, Plan):
         plan = read_plan(plan)
     if plan.parallelism is not None and not on_ranks:
+        shard = "ddp" if spread_of(plan.parallelism).is_replicated else "fsdp2"
         refuse(
             f"the plan is for {spread_in_words(plan.parallelism)}, and the job is one process; "
-            "verify it on ranks, with --shard fsdp2 --world-size 2 or 4",
+            f"verify it on ranks, with --shard {shard} --world-size 2 or 4",
             "plan",
         )
     return VerifyPlan(
@@ -59,6 +60,7 @@ def verify_plan(
         predicted_peak_bytes=plan.predicted_peak_bytes,
         predicted_extra_ns=plan.extra_ns,
         model_fingerprint=plan.model_fingerprint,
+        counted=plan.counted,
     )
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from haversack import checks
 from haversack.errors import check
 from haversack.parallelism import Sharding
+from haversack.plan_parts import CountedStep
 from haversack.run import BlockAction
 
 
@@ -29,6 +30,7 @@ class VerifyPlan:
     predicted_peak_bytes: int | None = None
     predicted_extra_ns: int | None = None
     model_fingerprint: str = ""
+    counted: CountedStep | None = None
 
     def __post_init__(self) -> None:
         found = checks.optional_integer("plan.predicted_peak_bytes", self.predicted_peak_bytes)

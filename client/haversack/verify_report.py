@@ -7,6 +7,7 @@ import enum
 from dataclasses import dataclass
 
 from haversack.verify_applied import VerifyApplied
+from haversack.verify_devices import VerifyDevice
 from haversack.verify_facets import Facet, FacetResult, VerifyWaiver
 from haversack.verify_resume import VerifyResumed
 from haversack.verify_sharded import VerifySharded
@@ -158,6 +159,7 @@ class VerifyEnvironment:
     world_size: int = 0
     backend: str = ""
     isolation: tuple[str, ...] = ()
+    gpus: tuple[VerifyDevice, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

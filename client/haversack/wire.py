@@ -25,7 +25,14 @@ from haversack.errors import InvalidRequestError, Violation, check
 from haversack.estimate import Estimate, EstimateRequest
 from haversack.plan import Plan, PlanRequest
 from haversack.profile import Profile
-from haversack.v1 import estimate_pb2, jobs_pb2, plan_pb2, profile_pb2, verify_pb2
+from haversack.v1 import (
+    devices_pb2,
+    estimate_pb2,
+    jobs_pb2,
+    plan_pb2,
+    profile_pb2,
+    verify_pb2,
+)
 from haversack.verify import (
     CancelVerifyRequest,
     CancelVerifyResponse,
@@ -35,6 +42,7 @@ from haversack.verify import (
     VerifyReport,
     VerifyRequest,
 )
+from haversack.verify_devices import ListVerifyDevicesRequest, ListVerifyDevicesResponse
 from haversack.verify_jobs import (
     GetVerifyJobRequest,
     GetVerifyJobResponse,
@@ -64,6 +72,8 @@ MESSAGES: Mapping[type, type[Message]] = {
     VerifyJob: jobs_pb2.VerifyJob,
     ListVerifyJobsRequest: jobs_pb2.ListVerifyJobsRequest,
     ListVerifyJobsResponse: jobs_pb2.ListVerifyJobsResponse,
+    ListVerifyDevicesRequest: devices_pb2.ListVerifyDevicesRequest,
+    ListVerifyDevicesResponse: devices_pb2.ListVerifyDevicesResponse,
     ListWorkloadsRequest: verify_pb2.ListWorkloadsRequest,
     ListWorkloadsResponse: verify_pb2.ListWorkloadsResponse,
 }

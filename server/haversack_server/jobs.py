@@ -23,6 +23,7 @@ from haversack.verify import (
     VerifyRequest,
     WorkloadInfo,
 )
+from haversack.verify_devices import ListVerifyDevicesResponse
 from haversack.verify_jobs import ListVerifyJobsRequest, ListVerifyJobsResponse
 from haversack_server.execution import Executor, JobLimits
 from haversack_server.job import Job
@@ -113,6 +114,10 @@ class JobRunner:
     async def warm(self) -> None:
         """Do now what the first job would wait for: a zygote, or a cluster."""
         await self._place.warm()
+
+    async def devices(self) -> ListVerifyDevicesResponse:
+        """List the GPUs that jobs may have, as they are now."""
+        return await self._place.devices()
 
     def workloads(self) -> tuple[WorkloadInfo, ...]:
         """List the built-in workloads."""

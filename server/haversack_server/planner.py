@@ -11,11 +11,11 @@ from dataclasses import replace
 
 from haversack.basis import Basis
 from haversack.errors import InternalError, NotSupportedError
-from haversack.fsdp2 import fsdp2_ranks
 from haversack.observed import Observed, repaired
 from haversack.plan import Plan, PlanRequest
 from haversack.profile import Profile
-from haversack.run import Optimizer
+from haversack.run import Optimizer, Precision
+from haversack.spread import spread_of
 from haversack_server.bounded import Worker, WorkerLostError, Workers
 from haversack_server.execution import JobLimits
 from haversack_server.local_place import half_of_memory
@@ -25,6 +25,7 @@ from haversack_server.verify.admissible import check_workload
 
 log = logging.getLogger(__name__)
 Solve = Callable[[PlanRequest], Awaitable[Plan]]
+Step = Callable[[Plan], Awaitable[Observed]]
 
 
 class Planner:
@@ -77,29 +78,47 @@ class Planner:
             path=self._path,
             optimizer=request.training.optimizer,
             blocks=request.blocks,
+            precision=_precision(request),
         )
 
     async def _planned(self, workload: "_Workload", request: PlanRequest, solve: Solve) -> Plan:
-        fsdp2_ranks(request.parallelism)  # refused before anything is profiled
+        spread_of(request.parallelism)  # refused before anything is profiled
         profile = await workload.profile(self._order(request))
         if request.budget is None:
             return _profiled(profile)
         # The worker has stepped the optimizer that was named: it is the profile's own now.
         training = replace(request.training, optimizer=Optimizer.UNSPECIFIED)
         request = replace(request, workload=None, blocks=(), profile=profile, training=training)
-        plan = replace(await solve(request), profile=profile)
-        if not plan.actions:
-            return plan
-        observed = await workload.step(StepOrder.of(plan, request))
-        first = certified(plan, observed)
-        if not is_to_be_repaired(first):
-            return first
-        profile = repaired(profile, plan, observed, lowers=True)
-        again = replace(await solve(replace(request, profile=profile)), profile=profile)
-        if again.actions:
-            observed = await workload.step(StepOrder.of(again, request))
-            again = certified(again, observed)
-        return better_of(first, again)
+        return await certified_plan(
+            request, solve, lambda plan: workload.step(StepOrder.of(plan, request))
+        )
+
+
+def _precision(request: PlanRequest) -> Precision:
+    """Give the precision that a profile is asked in: FSDP2's mixed one, where there are shards."""
+    asked = request.training.precision
+    is_mixed = asked is Precision.FP32_BF16_COMPUTE and spread_of(request.parallelism).shards > 1
+    return asked if is_mixed else Precision.UNSPECIFIED
+
+
+async def certified_plan(request: PlanRequest, solve: Solve, step: Step) -> Plan:
+    """Plan a profile, run the plan's step, and plan anew once where prediction and step are apart.
+
+    ``step`` runs a whole step as a plan has it. A plan without actions has nothing to be run.
+    """
+    assert request.profile is not None
+    plan = replace(await solve(request), profile=request.profile)
+    if not plan.actions:
+        return plan
+    observed = await step(plan)
+    first = certified(plan, observed)
+    if not is_to_be_repaired(first):
+        return first
+    profile = repaired(request.profile, plan, observed, lowers=True)
+    again = replace(await solve(replace(request, profile=profile)), profile=profile)
+    if again.actions:
+        again = certified(again, await step(again))
+    return better_of(first, again)
 
 
 class _Workload:

@@ -7,7 +7,9 @@ import torch
 import transformers
 from torch import Tensor, nn
 
+from haversack.run import Optimizer
 from haversack.torch import Workload
+from haversack.torch.optimizers import with_optimizer
 
 SEQ, VOCABULARY = 64, 128
 
@@ -188,6 +190,6 @@ MODELS: dict[str, Callable[[], Workload]] = {
 
 
 def workload_of(name: str) -> Workload:
-    """Build a model anew, always with the same numbers."""
+    """Build a model anew, always with the same numbers, and an optimizer that keeps no state."""
     torch.manual_seed(0)
-    return MODELS[name]()
+    return with_optimizer(MODELS[name](), Optimizer.SGD)

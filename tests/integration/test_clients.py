@@ -142,6 +142,14 @@ def test_the_workloads_are_listed(client: Any) -> None:
     assert "gpt2-tiny" in {each.name for each in client.list_workloads().workloads}
 
 
+def test_the_gpus_of_jobs_are_listed(client: Any) -> None:
+    listed = client.list_verify_devices()
+    assert listed.executor == "local"
+    assert [gpu.device for gpu in listed.devices] == [
+        f"cuda:{index}" for index in range(len(listed.devices))
+    ]
+
+
 def test_a_job_is_followed_to_its_report(client: Any) -> None:
     events: list[VerifyEvent] = []
     report = client.verify(workload="mlp", on_event=events.append, timeout=LONGEST_START_S)

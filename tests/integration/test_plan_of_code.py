@@ -124,7 +124,7 @@ def test_blocks_may_be_named_and_a_wrong_name_names_its_field(client: Client) ->
         client.plan(workload="planned_models:build", blocks=["encoder"])
     assert error.value.field == "blocks[0]"
     with pytest.raises(NotSupportedError, match="it checkpoints its activations by itself, at"):
-        client.plan(workload="gpt2-tiny")
+        client.plan(workload="conv-batchnorm")
 
 
 def test_code_that_may_not_run_is_refused_before_anything_starts(client: Client) -> None:

@@ -65,7 +65,7 @@ def test_blocks_with_a_batch_norm_are_saved_and_the_others_have_a_choice() -> No
     assert "recompute" in options["blocks.1"]
 
 
-def test_experts_are_refused_or_bounded() -> None:
+def experts(implementation: str) -> Workload:
     transformers = pytest.importorskip("transformers")
     config = transformers.MixtralConfig(
         vocab_size=32,
@@ -75,9 +75,29 @@ def test_experts_are_refused_or_bounded() -> None:
         num_attention_heads=2,
         num_key_value_heads=2,
         num_local_experts=2,
+        experts_implementation=implementation,
     )
-    tokens = torch.arange(8).reshape(1, 8)
+    torch.manual_seed(0)
+    tokens = torch.arange(64).reshape(2, 32) % 32
     model = transformers.MixtralForCausalLM(config).train()
-    workload = Workload(model, kwargs={"input_ids": tokens, "labels": tokens})
+    return without_cache(Workload(model, kwargs={"input_ids": tokens, "labels": tokens}))
+
+
+def test_experts_in_a_loop_are_refused() -> None:
     with pytest.raises(NotSupportedError, match=r"layers\.0\.mlp"):
-        profile(workload)
+        profile(experts("eager"))
+
+
+@pytest.mark.slow
+def test_experts_in_grouped_products_are_bounded() -> None:
+    workload = experts("grouped_mm")
+    model: Any = workload.model
+    found, plain = profile(workload), execute(workload)
+    point = planned(found, 2**40).frontier[1]
+    answer = planned(found, point.budget_bytes)
+    with apply(model, answer):
+        executed = execute(workload)
+    assert answer.predicted_peak_bytes is not None
+    predicted = answer.predicted_peak_bytes - states_bytes(found)
+    assert executed.peak_bytes <= predicted <= MOST * executed.peak_bytes
+    assert all(map(torch.equal, executed.gradients, plain.gradients))

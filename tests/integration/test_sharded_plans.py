@@ -1,15 +1,12 @@
-"""Plans of a sharded workload: predicted, certified without the other ranks, and real.
+"""Plans of a workload on several ranks: predicted, certified without the other ranks, and real.
 
-The certificate follows the storages of a step under ``fully_shard`` and reads no prediction; the
-real step runs on two ranks of gloo, under the worker's own tracker.
+The certificate follows the storages of a step under ``fully_shard`` or DistributedDataParallel and
+reads no prediction; the real step runs on ranks of gloo, under the worker's own tracker.
 """
 
 import os
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,73 +15,65 @@ import pytest
 pytest.importorskip("torch", reason="models of PyTorch are sharded")
 
 import torch
+from tests.integration.planned_gpt import (
+    APART,
+    MIXED,
+    UNSPECIFIED,
+    ddp,
+    fsdp2,
+    planned,
+    profiled,
+)
 from tests.integration.small_gpt import BLOCKS, workload_of
 
 from haversack import write_plan
-from haversack.errors import InvalidRequestError, NotSupportedError
-from haversack.parallelism import Parallelism, Sharding
-from haversack.plan import Plan, PlanRequest, PlanStatus
-from haversack.profile import Profile
-from haversack.run import BlockAction, Budget, Training
-from haversack.torch import Workload, certify, profile
-from haversack.torch.divided import divided
+from haversack.errors import InvalidRequestError
+from haversack.parallelism import Parallelism
+from haversack.plan import Plan
+from haversack.run import BlockAction, NumberType, Precision
+from haversack.spread import spread_of
+from haversack.torch import certify, profile
 from haversack.torch.whole_step import whole_step
-from haversack_server.plan.answer import plan
 
-APART = 1.02
-
-
-@cache
-def profiled() -> tuple[Workload, Profile]:
-    """A workload and its profile."""
-    workload = workload_of()
-    return workload, profile(workload)
-
-
-def fsdp2(ranks: int, **settings: Any) -> Parallelism:
-    return Parallelism(world_size=ranks, sharding=Sharding.FSDP2, **settings)
-
-
-def planned(
-    parallelism: Parallelism, share_permille: int, found: Profile | None = None, **settings: Any
-) -> Plan:
-    """Plan with a budget between the floor and what saving everything needs."""
-
-    def ask(budget_bytes: int) -> Plan:
-        return plan(
-            PlanRequest(
-                profile=found or profiled()[1],
-                budget=Budget(bytes=budget_bytes),
-                parallelism=parallelism,
-                training=Training(**settings),
-                frontier_points=0,
-            )
-        )
-
-    most = ask(2**40)
-    assert most.predicted_peak_bytes is not None
-    between = most.predicted_peak_bytes - most.floor_bytes
-    return ask(most.floor_bytes + between * share_permille // 1000)
+WAYS: dict[str, tuple[Parallelism, Precision, NumberType]] = {
+    "8 shards": (fsdp2(8), UNSPECIFIED, NumberType.UNSPECIFIED),
+    "2 shards that stay gathered": (
+        fsdp2(2, reshard_after_forward=False),
+        UNSPECIFIED,
+        NumberType.UNSPECIFIED,
+    ),
+    "2 replicas of 2 shards": (fsdp2(4, dp_shard=2), UNSPECIFIED, NumberType.UNSPECIFIED),
+    "8 shards, resharded to 4, reduced in fp32": (
+        fsdp2(8, reshard_ranks=4),
+        MIXED,
+        NumberType.UNSPECIFIED,
+    ),
+    "2 replicas of 2 shards, reduced in bf16": (fsdp2(4, dp_shard=2), MIXED, NumberType.BF16),
+    "2 replicas": (ddp(2), UNSPECIFIED, NumberType.UNSPECIFIED),
+    "2 replicas whose gradients are views": (
+        ddp(2, gradient_as_bucket_view=True),
+        UNSPECIFIED,
+        NumberType.UNSPECIFIED,
+    ),
+}
+QUICK = ("8 shards", "2 replicas of 2 shards, reduced in bf16", "2 replicas")
 
 
 @pytest.mark.parametrize(
-    ("ranks", "reshard"),
-    [
-        (2, False),
-        (8, True),
-        pytest.param(2, True, marks=pytest.mark.slow),
-        pytest.param(8, False, marks=pytest.mark.slow),
-    ],
+    "way", [each if each in QUICK else pytest.param(each, marks=pytest.mark.slow) for each in WAYS]
 )
-def test_a_sharded_plan_needs_what_it_predicts(ranks: int, reshard: bool) -> None:
-    workload, _ = profiled()
-    parallelism = fsdp2(ranks, reshard_after_forward=reshard)
-    answer = planned(parallelism, 300)
+def test_a_plan_of_several_ranks_needs_what_it_predicts(way: str) -> None:
+    parallelism, precision, reduce_type = WAYS[way]
+    workload, found = profiled(precision)
+    answer = planned(parallelism, 300, found, reduce_type=reduce_type)
     assert answer.parallelism == parallelism
+    assert answer.precision is precision
     hook = sys.excepthook
     certificate = certify(workload, answer)
     assert sys.excepthook is hook
-    with pytest.raises(InvalidRequestError, match=f"the plan is for {ranks} ranks under FSDP2"):
+    with pytest.raises(
+        InvalidRequestError, match=r"the plan is for \d ranks under .*, and one ran"
+    ):
         certify(workload, answer, parallelism=fsdp2(1))
     assert answer.predicted_peak_bytes is not None
     assert answer.extra_ns > 0
@@ -96,37 +85,40 @@ def test_a_sharded_plan_needs_what_it_predicts(ranks: int, reshard: bool) -> Non
     assert optimizer.observed_bytes <= optimizer.predicted_bytes <= APART * optimizer.observed_bytes
 
 
-SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
-    "weights are more than activations": ({"rows": 1}, {}, {}),
+SETTINGS: dict[str, tuple[dict[str, Any], Parallelism, dict[str, Any]]] = {
+    "weights are more than activations": ({"rows": 1}, fsdp2(8), {}),
     "rows that ranks do not divide, a unit gathered ahead": (
         {"width": 60},
-        {"prefetch_units": 1},
+        fsdp2(8, prefetch_units=1),
         {},
     ),
-    "two microbatches": ({}, {}, {"accumulation": 2}),
+    "two microbatches on replicas of shards": ({}, fsdp2(8, dp_shard=4), {"accumulation": 2}),
+    "two microbatches on replicas": (
+        {"rows": 1},
+        ddp(2, gradient_as_bucket_view=True),
+        {"accumulation": 2},
+    ),
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", SETTINGS)
 def test_so_do_other_settings(case: str) -> None:
-    of_workload, of_ranks, of_training = SETTINGS[case]
+    of_workload, parallelism, of_training = SETTINGS[case]
     workload = workload_of(**of_workload)
     found = profile(workload)
-    parallelism = fsdp2(8, **of_ranks)
     answer = planned(parallelism, 300, found, **of_training)
-    observed = whole_step(
-        workload,
-        answer,
-        microbatches=of_training.get("accumulation", 1),
-        parallelism=parallelism,
-    )
+    microbatches = of_training.get("accumulation", 1)
+    certificate = certify(workload, answer, microbatches=microbatches)
     assert answer.predicted_peak_bytes is not None
-    seen = max(observed.peak_bytes)
+    seen = certificate.observed_peak_bytes
     assert seen <= answer.predicted_peak_bytes <= APART * seen
+    # Phases that are no peak may be well below; above by the loss of the microbatch before.
+    assert all(each.observed_bytes <= each.predicted_bytes + 4 for each in certificate.phases)
 
 
-def test_a_certified_model_is_left_as_it_was() -> None:
+@pytest.mark.parametrize("parallelism", [fsdp2(2), ddp(2)])
+def test_a_certified_model_is_left_as_it_was(parallelism: Parallelism) -> None:
     workload, _ = profiled()
     model: Any = workload.model
 
@@ -141,81 +133,30 @@ def test_a_certified_model_is_left_as_it_was() -> None:
     saved = Plan(
         actions=tuple(BlockAction(block=f"h.{place}", option="save") for place in range(BLOCKS))
     )
-    first = whole_step(workload, saved, parallelism=fsdp2(2))
+    first = whole_step(workload, saved, parallelism=parallelism)
     assert state() == before
     assert not torch.distributed.is_initialized()
-    assert whole_step(workload, saved, parallelism=fsdp2(2)) == first
+    assert whole_step(workload, saved, parallelism=parallelism) == first
 
 
-def test_on_one_rank_nothing_is_sharded() -> None:
-    _, found = profiled()
-    request = PlanRequest(profile=found, budget=Budget(bytes=2**40))
-    assert plan(replace(request, parallelism=fsdp2(1))).moments == plan(request).moments
-
-
-def test_more_ranks_need_less_and_no_segments() -> None:
-    _, found = profiled()
-    answers = [
-        plan(PlanRequest(profile=found, budget=Budget(bytes=2**40), parallelism=fsdp2(ranks)))
-        for ranks in (2, 8, 64)
-    ]
-    floors = [each.floor_bytes for each in answers]
-    assert floors == sorted(floors, reverse=True)
-    assert all(each.status is PlanStatus.OPTIMAL for each in answers)
-    assert all(not action.segment for each in answers for action in each.actions)
-    assert "rank 0" in " ".join(answers[0].assumptions)
-
-
-@pytest.mark.parametrize(
-    "parallelism",
-    [
-        Parallelism(world_size=8, sharding=Sharding.ZERO_3),
-        Parallelism(world_size=8),
-        Parallelism(world_size=8, dp_shard=4, sharding=Sharding.FSDP2),
-        Parallelism(world_size=8, tp=2, sharding=Sharding.FSDP2),
-    ],
-)
-def test_other_ways_to_spread_are_refused(parallelism: Parallelism) -> None:
-    workload, found = profiled()
-    saved = Plan(actions=(BlockAction(block="h.0", option="save"),))
-    asked = PlanRequest(profile=found, budget=Budget(bytes=2**40), parallelism=parallelism)
-    ways: list[Callable[[], Any]] = [
-        lambda: plan(asked),
-        lambda: certify(workload, saved, parallelism=parallelism),
-    ]
-    for way in ways:
-        with pytest.raises(NotSupportedError, match="FSDP2 over all ranks"):
-            way()
-
-
-def test_a_parameter_of_two_blocks_cannot_be_sharded() -> None:
-    model: Any = workload_of().model
-    model.h[2].wide.weight = model.h[1].wide.weight
-    parts = divided(model, {f"h.{place}": model.h[place] for place in range(BLOCKS)})
-    assert [name for name, parameters in parts.items() if not parameters] == ["h.1", "h.2"]
-    _, found = profiled()
-    blocks = [replace(each, parameters=parts.get(each.name, ())) for each in found.blocks]
-    asked = PlanRequest(
-        profile=replace(found, blocks=tuple(blocks)),
-        budget=Budget(bytes=2**40),
-        parallelism=fsdp2(2),
-    )
-    with pytest.raises(
-        InvalidRequestError, match=r"h\.1 has parameters .* another block"
-    ) as caught:
-        plan(asked)
-    assert caught.value.violations[0].field == "profile.blocks[2].parameters"
+REAL: dict[str, tuple[Parallelism, Precision]] = {
+    "sharded": (fsdp2(2), UNSPECIFIED),
+    "replicas of shards in mixed precision": (fsdp2(4, dp_shard=2), MIXED),
+    "replicas": (ddp(2), UNSPECIFIED),
+    "replicas whose gradients are views": (ddp(2, gradient_as_bucket_view=True), UNSPECIFIED),
+}
 
 
 @pytest.mark.slow
-def test_two_real_ranks_compute_the_same_and_need_what_is_certified(tmp_path: Path) -> None:
-    workload, _ = profiled()
-    parallelism = fsdp2(2)
-    answer = planned(parallelism, 300)
+@pytest.mark.parametrize("case", REAL)
+def test_real_ranks_compute_the_same_and_need_what_is_certified(case: str, tmp_path: Path) -> None:
+    parallelism, precision = REAL[case]
+    workload, found = profiled(precision)
+    answer = planned(parallelism, 300, found)
     observed = whole_step(workload, answer, parallelism=parallelism)
     plan_file = str(tmp_path / "plan.json")
     write_plan(answer, plan_file)
-    program = Path(__file__).with_name("sharded_two_ranks.py")
+    program = Path(__file__).with_name("planned_ranks.py")
     root = program.parents[2]
     path = os.pathsep.join(str(root / each) for each in ("client", "server", "."))
     ranks = [
@@ -226,7 +167,7 @@ def test_two_real_ranks_compute_the_same_and_need_what_is_certified(tmp_path: Pa
             stderr=subprocess.PIPE,
             text=True,
         )
-        for rank in range(2)
+        for rank in range(spread_of(parallelism).ranks)
     ]
     highest = max(observed.of_phase("forward"), observed.of_phase("backward"))
     for said, failed in (rank.communicate(timeout=180) for rank in ranks):

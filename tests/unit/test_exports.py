@@ -17,12 +17,12 @@ ROOT = Path(__file__).parents[2]
 # Requests without settings, which the clients make, and the base of the requests.
 NOT_PUBLIC = {
     "CancelVerifyRequest", "CancelVerifyResponse", "GetVerifyJobRequest", "GetVerifyJobResponse",
-    "ListWorkloadsRequest", "TrainingRun",
+    "ListVerifyDevicesRequest", "ListWorkloadsRequest", "TrainingRun",
 }  # fmt: skip
 NOUN_MODULES = (
     "basis", "estimate", "evidence", "parallelism", "plan", "profile", "questions",
-    "run", "trace", "training", "verify", "verify_applied", "verify_facets", "verify_jobs",
-    "verify_parts", "verify_report", "verify_sharded",
+    "run", "trace", "training", "verify", "verify_applied", "verify_devices",
+    "verify_facets", "verify_jobs", "verify_parts", "verify_report", "verify_sharded",
 )  # fmt: skip
 
 

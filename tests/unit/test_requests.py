@@ -1,6 +1,7 @@
 """Builders: keywords that people write become requests, and every wrong one names its field."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -240,6 +241,9 @@ def test_a_plan_of_several_ranks_is_verified_on_ranks() -> None:
     asked = verify_request(workload="mlp", plan=plan, shard="fsdp2", world_size=2)
     assert asked.plan is not None
     assert asked.plan.actions == plan.actions
+    replicas = replace(plan, parallelism=Parallelism(world_size=8))
+    with pytest.raises(InvalidRequestError, match="on ranks, with --shard ddp --world-size"):
+        verify_request(workload="mlp", plan=replicas)
 
 
 def test_ranks_of_a_job_are_named_by_how_they_share_the_model() -> None:

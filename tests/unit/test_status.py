@@ -70,7 +70,10 @@ def test_details_stay_small_and_tell_how_many_there_were(character: str) -> None
 
 def test_the_sentence_counts_violations_that_did_not_travel() -> None:
     error = InvalidRequestError(violations=[Violation(f"f[{at}]", "no" * 90) for at in range(9999)])
-    assert str(travelled(error)).endswith("(and 9998 more)")
+    arrived = travelled(error)
+    assert str(arrived).endswith("(and 9998 more)")
+    assert isinstance(arrived, InvalidRequestError)
+    assert arrived.total == 9999
 
 
 def test_a_reason_is_the_class_in_capitals() -> None:

@@ -20,6 +20,7 @@ RPCS = {
         _calls.CANCEL_VERIFY,
         _calls.GET_VERIFY_JOB,
         _calls.LIST_VERIFY_JOBS,
+        _calls.LIST_VERIFY_DEVICES,
         _calls.LIST_WORKLOADS,
     )
 }
@@ -30,6 +31,7 @@ METHODS_OF = {
     "CancelVerify": {"cancel_verify"},
     "GetVerifyJob": {"get_verify_job"},
     "ListVerifyJobs": {"list_verify_jobs"},
+    "ListVerifyDevices": {"list_verify_devices"},
     "ListWorkloads": {"list_workloads"},
 }
 

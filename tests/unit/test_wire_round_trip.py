@@ -18,7 +18,7 @@ from haversack.estimate import Estimate, EstimateRequest, Peak
 from haversack.finetuning import PARTS, TARGETS, Finetuning, Quantizer, StoredWeights
 from haversack.parallelism import Parallelism
 from haversack.plan import Candidates, PlanRequest, RecomputeCandidates
-from haversack.profile import OptionTable, Profile, ProfileBlock
+from haversack.profile import OptionTable, Profile, ProfileBlock, SkipKeeper, SkipTensor
 from haversack.questions import EstimateQuestion, OutOfMemory
 from haversack.run import (
     BlockAction,
@@ -110,11 +110,37 @@ def columns(noun_class: Any, *names: str) -> Strategy:
     return st.integers(0, 4).flatmap(of_length)
 
 
+def skips(blocks: tuple[ProfileBlock, ...], tables: tuple[OptionTable, ...]) -> Strategy:
+    """At most one tensor, of no more than its maker retains."""
+    if not blocks:
+        return NOTHING
+    last = len(blocks) - 1
+    least = min(tables[blocks[0].table].retained_bytes, default=0)
+    keeper = built(SkipKeeper, block=st.integers(0, last))
+    tensor = built(
+        SkipTensor,
+        size_bytes=st.integers(0, least),
+        maker=st.just(0),
+        read_until=st.just(last),
+        kept_from=st.none() | st.integers(0, last),
+        keepers=st.lists(keeper, max_size=2).map(tuple),
+    )
+    return st.lists(tensor, max_size=1).map(tuple)
+
+
 def profiles() -> Strategy:
     def with_blocks(tables: tuple[OptionTable, ...]) -> Strategy:
         block = built(ProfileBlock, table=st.integers(0, len(tables) - 1))
         blocks = st.lists(block, max_size=3).map(tuple)
-        return built(Profile, tables=st.just(tables), blocks=blocks, format_version=st.just(1))
+        return blocks.flatmap(
+            lambda found: built(
+                Profile,
+                tables=st.just(tables),
+                blocks=st.just(found),
+                skip_tensors=skips(found, tables),
+                format_version=st.just(1),
+            )
+        )
 
     return st.lists(nouns(OptionTable), min_size=1, max_size=3).map(tuple).flatmap(with_blocks)
 

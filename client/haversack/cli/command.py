@@ -11,6 +11,8 @@ from haversack.cli.option_types import FieldOption
 from haversack.errors import InvalidRequestError
 from haversack.reading import shown
 
+MOST_FAULTS = 5  # of an error that are told, each in a line with the option that it came from
+
 
 class WrittenHelp(click.Command):
     """A command whose help is written as its answers are: with one sentence where it cannot be."""
@@ -60,9 +62,8 @@ class AnswerCommand(WrittenHelp):
         try:
             yield
         except InvalidRequestError as wrong:
-            hint = self._hint(wrong.field, given)
-            if hint:
-                wrong.add_note(hint)
+            for fault in wrong.violations[:MOST_FAULTS]:
+                wrong.add_note(self._hint(fault.field, given))
             raise
 
     def _hint(self, field: str, given: dict[str, Any]) -> str:

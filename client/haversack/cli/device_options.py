@@ -1,6 +1,6 @@
 """The options of devices: how many, how large, and how a run is divided among them."""
 
-from haversack.cli.option_types import Decorated, Whole, option
+from haversack.cli.option_types import Decorated, Whole, YesNoOrWhole, option
 
 _AXES = {"tp": "tensor", "pp": "pipeline", "cp": "context", "ep": "expert"}
 _BESIDE: dict[str, str] = {
@@ -22,7 +22,8 @@ _SHARDING = [
         "Devices",
         "--fsdp",
         field="parallelism.sharding",
-        about="FSDP2 (fully_shard): fp32 shards, units gathered in bf16. Not with --zero.",
+        about="FSDP2 (fully_shard): fp32 shards, units gathered in bf16, or in a profile's own "
+        "types. Not with --zero.",
         is_flag=True,
     ),
 ]
@@ -88,6 +89,26 @@ _HOST = [
 ]
 
 
+_WRAPPING = [
+    option(
+        "Devices",
+        "--reshard-after-forward",
+        field="parallelism.reshard_after_forward parallelism.reshard_ranks",
+        about="Whether FSDP2 frees its units after their forward, or to how many ranks it reshards "
+        "them then. Default: yes, all but the root.",
+        type=YesNoOrWhole(),
+    ),
+    option(
+        "Devices",
+        "--gradient-as-bucket-view",
+        field="parallelism.gradient_as_bucket_view",
+        about="Gradients of DistributedDataParallel are views of its buckets.",
+        is_flag=True,
+        default=None,
+    ),
+]
+
+
 def devices(*, memory: str, prefetch: str) -> list[Decorated]:
     """Make the options of devices; what two of them mean depends on the question."""
     return [
@@ -102,6 +123,7 @@ def devices(*, memory: str, prefetch: str) -> list[Decorated]:
             about=f"Units gathered ahead of the one that runs. Default: {prefetch}.",
             type=Whole(),
         ),
+        *_WRAPPING,
     ]
 
 

@@ -1,18 +1,21 @@
 """The entry point: reads the command line, runs a command, and gives an exit code.
 
-An error is one line on standard error, never a traceback; HAVERSACK_DEBUG=1 asks for one.
+An error is one line on standard error, a line for each fault where a request has several, and never
+a traceback; HAVERSACK_DEBUG=1 asks for one.
 """
 
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from typing import NoReturn
 
 import click
 
 from haversack.cli.calls import is_debugging, note, write
-from haversack.cli.command import WrittenHelp
+from haversack.cli.command import MOST_FAULTS, WrittenHelp
+from haversack.cli.devices import devices
 from haversack.cli.diff import diff
 from haversack.cli.estimate import estimate
 from haversack.cli.exits import MEANINGS, Exit, of_error
@@ -25,7 +28,7 @@ from haversack.cli.serve import serve
 from haversack.cli.verify import verify
 from haversack.cli.warmup import warmup
 from haversack.cli.whatif import whatif
-from haversack.errors import HaversackError, InternalError
+from haversack.errors import HaversackError, InternalError, InvalidRequestError
 
 ISSUES = "https://github.com/haversack/haversack/issues"
 
@@ -70,6 +73,7 @@ for _command in (
     plan,
     verify,
     jobs,
+    devices,
     serve,
     warmup,
 ):
@@ -110,13 +114,26 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _failed(error: HaversackError) -> int:
-    notes = list(getattr(error, "__notes__", []))
-    if isinstance(error, InternalError):
-        notes.append("HAVERSACK_DEBUG=1 shows more")
-    hints = "".join(f" ({hint})" for hint in notes)
-    note(f"haversack: {_one_line(str(error))}{hints}")
+    for line in _lines(error):
+        note(f"haversack: {_one_line(line)}")
     _trace(error)
     return of_error(error)
+
+
+def _lines(error: HaversackError) -> Iterator[str]:
+    """Tell each fault, with the option that it came from: a note for each, in their order."""
+    if isinstance(error, InternalError):
+        yield f"{error} (HAVERSACK_DEBUG=1 shows more)"
+        return
+    if not isinstance(error, InvalidRequestError):
+        yield str(error)
+        return
+    told = error.violations[:MOST_FAULTS]
+    hints = getattr(error, "__notes__", [])[: len(told)]
+    for fault, hint in zip_longest(told, hints, fillvalue=""):
+        yield f"{fault} ({hint})" if hint else str(fault)
+    if error.total > len(told):
+        yield f"and {error.total - len(told)} more"
 
 
 def _unexpected(error: Exception) -> int:

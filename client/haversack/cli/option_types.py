@@ -71,6 +71,21 @@ class Whole(FieldType):
         return int(digits)
 
 
+class YesNoOrWhole(Whole):
+    """Yes, no, or a whole number."""
+
+    name = "yes|no|N"
+
+    def read(self, text: str, field: str) -> Any:
+        """Read one of the two words, or digits."""
+        word = text.strip().lower()
+        if word in ("yes", "no"):
+            return word == "yes"
+        if not word.isdecimal():
+            refuse(f"{shortly(text)} will not do; give yes, no or a number of ranks", field)
+        return super().read(text, field)
+
+
 class Names(FieldType):
     """Names with commas between them."""
 

@@ -11,7 +11,7 @@ from haversack.cli.device_options import DEVICES as DEVICES
 from haversack.cli.option_types import Address, Decorated, Seconds, UnitsFile, Whole
 from haversack.cli.option_types import option as option
 from haversack.cli.tuning_options import FINETUNING
-from haversack.run import Attention, Loss, Optimizer, Precision, Recompute
+from haversack.run import Attention, Loss, NumberType, Optimizer, Precision, Recompute
 from haversack.spelling import names_of
 
 
@@ -125,6 +125,14 @@ TRAINING = [
         field="training.precision",
         about=f"Recipe of numbers: {_one_of(Precision)}. Default: bf16-fp32-master; with --fsdp "
         "fp32-bf16-compute.",
+        metavar="NAME",
+    ),
+    option(
+        "Training",
+        "--reduce-type",
+        field="training.reduce_type",
+        about=f"Type in which gradients are reduced: {_one_of(NumberType)}. Default: that of the "
+        "recipe; fp32 with --fsdp.",
         metavar="NAME",
     ),
     option(

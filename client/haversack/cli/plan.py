@@ -101,7 +101,7 @@ _PLANNING = [
         "Plan",
         "--without-segments",
         field="constraints.without_segments",
-        about="Leave checkpoints around several blocks out, as sharded models need.",
+        about="Leave checkpoints around several blocks out.",
         is_flag=True,
     ),
     options.option(

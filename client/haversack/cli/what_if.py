@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from haversack.checks import shortly
-from haversack.cli.option_types import Whole
+from haversack.cli.option_types import Whole, YesNoOrWhole
 from haversack.keywords import RunOptions
 from haversack.reading import refuse
 
@@ -55,6 +55,8 @@ def _variation(text: str, field: str) -> dict[str, Any]:
     return changes
 
 
-def _read(keyword: str, value: str, field: str) -> int | str:
-    is_count = _KINDS.get(keyword) == int | None
-    return Whole().read(value, f"{field}.{keyword}") if is_count else value
+def _read(keyword: str, value: str, field: str) -> Any:
+    kind = _KINDS.get(keyword)
+    if kind == bool | int | None:
+        return YesNoOrWhole().read(value, f"{field}.{keyword}")
+    return Whole().read(value, f"{field}.{keyword}") if kind == int | None else value

@@ -77,9 +77,11 @@ async def _serve(process: Process) -> bool:
             await stopping
             _say("drains: running calls may finish")
         else:
+            # It answers from before its kernels are compiled, so calls may run here too.
+            _say("drains before it was ready: running calls may finish")
             starting.cancel()
             await asyncio.wait((starting,))
-    _say("stopped" if has_served else "stopped before it was ready")
+    _say("stopped")
     return has_served
 
 

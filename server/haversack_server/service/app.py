@@ -104,6 +104,7 @@ async def serving(
         stack.push_async_callback(_drain, server, health, measure.idle, settings.grace_s)
         stack.callback(jobs.expect_end)
         if settings.warm:
+            await jobs.devices()  # NVML may take a second for the first time, and the log has it
             await servicer.warm()
         await _say(health, health_pb2.HealthCheckResponse.SERVING)
         yield Running(target=target, metrics_port=metrics_port)

@@ -18,7 +18,14 @@ from google.protobuf.message import Message
 from haversack import plan, wire
 from haversack.estimate import Estimate, EstimateRequest
 from haversack.plan import PlanRequest
-from haversack.v1 import estimate_pb2, jobs_pb2, plan_pb2, questions_pb2, verify_pb2
+from haversack.v1 import (
+    devices_pb2,
+    estimate_pb2,
+    jobs_pb2,
+    plan_pb2,
+    questions_pb2,
+    verify_pb2,
+)
 from haversack.v1.service_pb2_grpc import HaversackServiceServicer
 from haversack.verify import (
     CancelVerifyRequest,
@@ -151,6 +158,13 @@ class Servicer(HaversackServiceServicer):
         """List a page of the jobs that are known."""
         answer = self._jobs.page(wire.from_message(ListVerifyJobsRequest, request))
         return wire.to_message(answer, jobs_pb2.ListVerifyJobsResponse())
+
+    async def ListVerifyDevices(
+        self, request: devices_pb2.ListVerifyDevicesRequest, context: Context
+    ) -> devices_pb2.ListVerifyDevicesResponse:
+        """List the GPUs that jobs may have."""
+        answer = await self._jobs.devices()
+        return wire.to_message(answer, devices_pb2.ListVerifyDevicesResponse())
 
     async def ListWorkloads(
         self, request: verify_pb2.ListWorkloadsRequest, context: Context

@@ -14,6 +14,7 @@ from haversack.cli import entry
 from haversack.estimate import Estimate
 from haversack.plan import Plan
 from haversack.verify import JobState, ListWorkloadsResponse, VerifyEvent, VerifyReport
+from haversack.verify_devices import ListVerifyDevicesResponse
 from haversack.verify_jobs import ListVerifyJobsResponse, VerifyJob
 
 
@@ -30,6 +31,7 @@ class FakeClient:
     connections: list[tuple[str | None, tuple[str, ...]]] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
     jobs: list[VerifyJob] = field(default_factory=list)
+    devices: ListVerifyDevicesResponse = field(default_factory=ListVerifyDevicesResponse)
 
     @contextlib.contextmanager
     def connect(
@@ -49,6 +51,10 @@ class FakeClient:
     def list_workloads(self, **keywords: Any) -> ListWorkloadsResponse:
         self.keywords = keywords
         return self.workloads
+
+    def list_verify_devices(self, **keywords: Any) -> ListVerifyDevicesResponse:
+        self.keywords = keywords
+        return self.devices
 
     def verify_events(self, request: Any, **keywords: Any) -> Iterator[VerifyEvent]:
         self.asked.append(request)

@@ -267,6 +267,28 @@ def test_a_field_that_the_server_refuses_names_the_file(
     assert_refused(done, "documents[0].model_type: 'unheard' is not known", f"(--model {path})")
 
 
+def test_each_fault_has_a_line_with_its_option(client: Any, haversack_run: Run) -> None:
+    done = haversack_run("estimate", "--parameter-count", "1000", "--gpus", "0", "--tp", "-1")
+    first, second = done.err.splitlines()
+    assert first.startswith("haversack: parallelism.world_size: ")
+    assert first.endswith("(--gpus)")
+    assert second.startswith("haversack: parallelism.tp: ")
+    assert second.endswith("(--tp)")
+    assert client.asked == []
+
+
+def test_of_many_faults_five_are_told(client: Any, haversack_run: Run) -> None:
+    from haversack.errors import InvalidRequestError, Violation
+
+    faults = [Violation("training.seq", f"fault {number}") for number in range(7)]
+    client.estimated = InvalidRequestError(violations=faults, total=3000)
+    done = haversack_run("estimate", "--parameter-count", "1000")
+    assert done.err.splitlines() == [
+        *(f"haversack: training.seq: fault {number} (--seq)" for number in range(5)),
+        "haversack: and 2995 more",
+    ]
+
+
 def test_no_command_is_invalid_and_shows_the_help_on_standard_error(haversack_run: Run) -> None:
     done = haversack_run()
     assert (done.code, done.out) == (2, "")

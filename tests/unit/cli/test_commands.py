@@ -17,7 +17,16 @@ from haversack.errors import InternalError
 from haversack.estimate import Estimate, EstimateVerdict, WhatIfAnswer
 from haversack.parallelism import Sharding
 from haversack.plan import Plan, PlanStatus
-from haversack.run import Budget, BytesKind, DocumentFormat, Precision, Recompute, StateBytes, Unit
+from haversack.run import (
+    Budget,
+    BytesKind,
+    DocumentFormat,
+    NumberType,
+    Precision,
+    Recompute,
+    StateBytes,
+    Unit,
+)
 from haversack.verify import (
     Facet,
     ListWorkloadsResponse,
@@ -58,12 +67,26 @@ def test_a_folder_stands_for_its_config(client: Any, haversack_run: Run, tmp_pat
     assert client.asked[0].documents[0].text == "{}"
 
 
+def test_units_are_resharded_to_a_number_of_ranks(client: Any, haversack_run: Run) -> None:
+    given = split("estimate --parameter-count 8 --gpus 8 --fsdp --reshard-after-forward")
+    haversack_run(*given, "4", "--what-if", "reshard_after_forward=2")
+    (request,) = client.asked
+    assert request.parallelism.reshard_after_forward is None
+    assert request.parallelism.reshard_ranks == 4
+    assert request.what_ifs[0].parallelism.reshard_ranks == 2
+    failed = haversack_run(*given, "half")
+    assert failed.code == 2
+    assert "--reshard-after-forward" in failed.err
+    assert "give yes, no or a number of ranks" in " ".join(failed.err.split())
+
+
 def test_every_option_fills_its_field(client: Any, haversack_run: Run) -> None:
     haversack_run(
         *split(
             "estimate --state-bytes 4GiB,4GiB,8GiB --gpus 64 --fsdp --tp 2 --pp 2 --cp 2 --ep 2"
         ),
         *split("--sequence-parallel --dp-replicate 2 --prefetch-units 0 --accumulation 4"),
+        *split("--reshard-after-forward no --gradient-as-bucket-view --reduce-type bf16"),
         *split("--precision bf16 --recompute full --kernel-profile hf-eager"),
         *split("--budget 60GiB --budget-kind device"),
     )
@@ -76,6 +99,9 @@ def test_every_option_fills_its_field(client: Any, haversack_run: Run) -> None:
     assert (degrees.tp, degrees.pp, degrees.cp, degrees.ep, degrees.dp_replicate) == (2, 2, 2, 2, 2)
     assert degrees.sequence_parallel
     assert degrees.prefetch_units == 0
+    assert degrees.reshard_after_forward is False
+    assert degrees.gradient_as_bucket_view
+    assert request.training.reduce_type is NumberType.BF16
     assert degrees.sharding is Sharding.FSDP2
     assert request.training.accumulation == 4
     assert request.training.precision is Precision.BF16

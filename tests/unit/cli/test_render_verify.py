@@ -95,10 +95,15 @@ def test_a_measured_plan_stands_beside_its_prediction() -> None:
         measured_peak_bytes=90,
         plain_peak_bytes=200,
         measured_extra_ns=-5,
+        replayed_count=2,
+        findings=("regions: 1 of 3 did not run again",),
+        not_compared=("time: not compared: a roofline's",),
     )
     text = " ".join(drawn(draw_report, replace(REPORT, applied=found), False).split())
     assert "blocks: 3 recomputed" in text
-    assert "peak bytes 100 B 90 B 200 B if all is saved" in text
+    assert "peak bytes 100 B 90 B 90.0% of it; 200 B if all is saved" in text
+    assert "regions 3 2 that run again" in text
+    assert "regions: 1 of 3 did not run again time: not compared" in text
     assert "recomputation - -5 ns" in text
     assert "the plan predicts" not in text
 
@@ -171,5 +176,5 @@ def test_a_run_that_goes_on_has_its_losses_beside_those_of_the_one_that_was_not_
     text = " ".join(drawn(draw_report, replace(REPORT, resumed=found), False).split())
     assert "full files of 2 ranks after 3 steps, read by 4" in text
     assert "2.00 KiB hold model, optimizer asked for, and not in the files: rng" in text
-    assert "optimizer state - the training raises without it" in text
+    assert "optimizer state - the training cannot go on without it" in text
     assert "step loss, not stopped loss, gone on 4 0.5 0.25 5 0.375 -" in text

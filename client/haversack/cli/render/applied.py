@@ -15,25 +15,42 @@ def draw_applied(page: Page, found: VerifyApplied) -> None:
     }
     remark = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
     page.heading("The plan, in effect", f"blocks: {remark}")
-    predicted_bytes, predicted_ns = found.predicted_peak_bytes, found.predicted_extra_ns
     page.table(
         [Column(), Column("predicted", figures=True), Column("measured", figures=True), Column()],
         [
-            (
-                "peak bytes",
-                "-" if predicted_bytes is None else format_bytes(predicted_bytes),
-                format_bytes(found.measured_peak_bytes),
-                f"{format_bytes(found.plain_peak_bytes)} if all is saved; at {found.peak_at}",
-            ),
+            _peak(found),
+            ("regions", str(_regions(found)), str(found.replayed_count), "that run again"),
             (
                 "recomputation",
-                "-" if predicted_ns is None else format_ns(predicted_ns),
+                "-" if found.predicted_extra_ns is None else format_ns(found.predicted_extra_ns),
                 _time(found.measured_extra_ns),
-                "on this device",
+                f"beside a step of {format_ns(found.plain_ns)}, on this device",
             ),
         ],
     )
-    page.indented((found.method, DIM))
+    for each in found.findings:
+        page.indented(each)
+    for each in (*found.not_compared, found.method):
+        page.indented((each, DIM))
+
+
+def _peak(found: VerifyApplied) -> tuple[str, str, str, str]:
+    predicted, measured = found.predicted_peak_bytes, found.measured_peak_bytes
+    share = f"{measured / predicted:.1%} of it; " if predicted and _is_compared(found) else ""
+    return (
+        "peak bytes",
+        "-" if predicted is None else format_bytes(predicted),
+        format_bytes(measured),
+        f"{share}{format_bytes(found.plain_peak_bytes)} if all is saved; at {found.peak_at}",
+    )
+
+
+def _is_compared(found: VerifyApplied) -> bool:
+    return not any(each.startswith("peak:") for each in found.not_compared)
+
+
+def _regions(found: VerifyApplied) -> int:
+    return found.recomputed_count + found.selective_count
 
 
 def _time(extra_ns: int) -> str:

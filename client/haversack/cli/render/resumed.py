@@ -33,7 +33,7 @@ def _left_out(state: LeftOutState) -> tuple[str, str, str]:
     names = (state.facet.name, state.value.name, state.next_steps.name)
     kind, own, following = (name.lower().replace("_", " ") for name in names)
     if state.next_steps is FacetValue.RAISED_ONLY_RESUMED:
-        return kind, "-", "the training raises without it"
+        return kind, "-", "the training cannot go on without it"
     return kind, own, following
 
 

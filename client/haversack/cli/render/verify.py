@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from rich.text import Text
 
 from haversack.cli.render.applied import draw_applied
+from haversack.cli.render.devices import told_of
 from haversack.cli.render.page import BAD, DIM, GOOD, STRONG, WARN, Column, Page
 from haversack.cli.render.ranges import compressed
 from haversack.cli.render.ranks import draw_sharded
@@ -55,6 +56,9 @@ def draw_report(page: Page, report: VerifyReport, verbose: bool) -> None:
         draw_sharded(page, report.sharded)
     if report.resumed is not None:
         draw_resumed(page, report.resumed)
+    if report.environment is not None:
+        gpus = report.environment.gpus
+        page.bullets("Of its GPUs", [f"{each.device}: {n}" for each in gpus for n in each.notes])
     if verbose:
         _draw_conditions(page, report)
     page.bullets("Assumed", [*([report.loss] if report.loss else []), *report.assumptions])
@@ -217,7 +221,9 @@ def _draw_costs(page: Page, report: VerifyReport) -> None:
     headings = ("plain", "checkpointed", "change")
     page.table([Column(), *(Column(name, figures=True) for name in headings)], rows)
     if memory is not None and memory.predicted_peak_bytes is not None and not report.applied:
-        page.indented((f"the plan predicts {format_bytes(memory.predicted_peak_bytes)}", DIM))
+        predicted = format_bytes(memory.predicted_peak_bytes)
+        said = f"the plan predicts {predicted} with model states, which are not in these figures"
+        page.indented((said, DIM))
 
 
 def _change(plain: int, checkpointed: int) -> str:
@@ -236,6 +242,8 @@ def _draw_conditions(page: Page, report: VerifyReport) -> None:
     page.bullets("State that regions read, and replays find or leave changed", _changes(report))
     page.bullets("Held alike in every run", report.pinned)
     if report.environment is not None:
+        gpus = report.environment.gpus
+        page.bullets("GPUs", [f"{each.device}: {told_of(each)}" for each in gpus])
         page.bullets("Confined by", report.environment.isolation)
 
 
