@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import checkpoint
 
 from haversack.errors import InvalidRequestError, NotSupportedError
@@ -59,7 +60,9 @@ class Region:
             return self.forward(*args, **kwargs)
         self._refuse(kwargs)
         function = self.forward
-        if not SETTINGS.isdisjoint(kwargs):
+        if _has_containers((args, kwargs)):
+            function, args, kwargs = _Call(function, args, kwargs), (), {}
+        elif not SETTINGS.isdisjoint(kwargs):
             function, kwargs = functools.partial(function, **kwargs), {}
         return checkpoint(function, *args, **self._settings, **kwargs)
 
@@ -98,6 +101,35 @@ class Region:
                 "what both save; call it outside of that checkpoint, or plan without selective "
                 "options"
             )
+
+
+class _Call:
+    """A call whose lists and dicts are given again as they were, whatever became of them since.
+
+    A model that appends each block's result to the list that it gives to the next would otherwise
+    give all of it to a block that runs again.
+    """
+
+    def __init__(
+        self, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        self._forward = forward
+        self._first: tuple[tuple[Any, ...], dict[str, Any]] | None = (args, kwargs)
+        self._then = _copied((args, kwargs))
+
+    def __call__(self) -> Any:
+        # The first run has the model's own, to which the block may write.
+        (args, kwargs), self._first = self._first or _copied(self._then), None
+        return self._forward(*args, **kwargs)
+
+
+def _copied(given: Any) -> Any:
+    return pytree.tree_map(lambda leaf: leaf, given)
+
+
+def _has_containers(given: tuple[tuple[Any, ...], dict[str, Any]]) -> bool:
+    args, kwargs = given
+    return any(isinstance(each, list | dict) for each in (*args, *kwargs.values()))
 
 
 def both(outer: ContextFn, inner: ContextFn) -> ContextFn:

@@ -13,8 +13,10 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from haversack.errors import NotSupportedError
+from haversack.plan import Plan
 from haversack.profile import Profile
-from haversack.torch import Workload, profile
+from haversack.run import BlockAction
+from haversack.torch import Workload, apply, profile
 from haversack.torch.kernels import called
 
 
@@ -89,6 +91,46 @@ def test_a_block_that_changes_what_a_container_has_in_it_is_saved() -> None:
     found = profiled(Passing(Writing))
     assert found.blocks[1].mutates_inputs
     assert table_of(found, "layers.0").option == ("save",)
+
+
+class Joined(nn.Module):
+    """A block of a dense net: it is given the list of all results so far, which then grows."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(width, 64), nn.Tanh(), nn.Linear(64, 4), nn.Tanh())
+
+    def forward(self, results: list[Tensor]) -> Any:
+        return self.inner(torch.cat(results, 1))
+
+
+class Dense(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Joined(4 * (place + 1)) for place in range(3))
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        results = [hidden]
+        for layer in self.layers:
+            results.append(layer(results))
+        return torch.cat(results, 1)
+
+
+def test_a_block_that_runs_again_has_the_list_as_it_was() -> None:
+    model, given = Dense(), torch.randn(16, 4)
+    names = ["layers.0", "layers.1", "layers.2"]
+    found = profile(Workload(model, args=(given,)))
+    assert all("recompute" in table_of(found, name).option for name in names)
+
+    def gradients() -> list[Tensor]:
+        model.zero_grad()
+        model(given).sum().backward()
+        return [each.grad.clone() for each in model.parameters() if each.grad is not None]
+
+    plain = gradients()
+    actions = tuple(BlockAction(block=name, option="recompute") for name in names)
+    with apply(model, Plan(actions=actions)):
+        assert all(map(torch.equal, gradients(), plain))
 
 
 def test_frozen_blocks_at_the_start_are_in_no_segment() -> None:
