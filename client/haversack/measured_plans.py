@@ -5,13 +5,12 @@ elsewhere. Runs nothing and solves nothing.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from os import PathLike
 
 from haversack.answer_files import read_plan, read_profile_and_ranks
 from haversack.basis import Basis
 from haversack.errors import InvalidRequestError, Violation, check
-from haversack.observed import PHASES, Observed, repaired, unused
+from haversack.observed import PHASES, Observed, calibrated
 from haversack.parallelism import Parallelism
 from haversack.plan import MomentPeak, Plan
 from haversack.profile import Profile
@@ -77,13 +76,11 @@ def _calibrated(plan: Plan, measurements: Sequence[Measurement]) -> Profile:
         peak_bytes=tuple(seen for _, seen in held),
         basis=Basis.MEASURED,
     )
-    notes = unused(
+    figures = (
         (f"the {_phase(each) or 'step'}", seen, at.peak_bytes)
         for each, (at, seen) in zip(measurements, held, strict=True)
     )
-    if all(seen < at.peak_bytes for at, seen in held):
-        return replace(profile, notes=notes)
-    return replace(repaired(profile, plan, observed), basis=Basis.MEASURED, notes=notes)
+    return calibrated(profile, plan, observed, figures)
 
 
 def _of_plan(plan: Plan) -> Profile:

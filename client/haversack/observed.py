@@ -14,6 +14,7 @@ from haversack.units import format_bytes
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 PHASES = (FORWARD, BACKWARD, OPTIMIZER)
 APART_PERMILLE = 20  # further apart than this, prediction and execution are not the same thing
+_BELOW = "measured below the prediction"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,11 +84,26 @@ def repaired(profile: Profile, plan: Plan, observed: Observed, *, lowers: bool =
     )
 
 
-def unused(figures: Iterable[tuple[str, int, int]]) -> tuple[str, ...]:
-    """Say which measured figures are below their predictions, and so change no plan.
+def calibrated(
+    profile: Profile, plan: Plan, observed: Observed, figures: Iterable[tuple[str, int, int]]
+) -> Profile:
+    """Give the profile that keeps free what was measured above the prediction for this plan.
 
-    ``figures`` are names with what was measured and what was predicted, in bytes.
+    Its basis is MEASURED if there is any; else it stays. ``figures`` are names with what was
+    measured and what was predicted, in bytes: a note says which are below, and replaces the one of
+    an earlier calibration. What blocks ran on, which ``device`` says, is not what was measured on.
     """
+    found = repaired(profile, plan, observed)
+    notes = tuple(each for each in profile.notes if not each.startswith(_BELOW))
+    return replace(
+        found,
+        basis=profile.basis if found == profile else Basis.MEASURED,
+        notes=(*notes, *_unused(figures)),
+    )
+
+
+def _unused(figures: Iterable[tuple[str, int, int]]) -> tuple[str, ...]:
+    """Say which measured figures are below their predictions, and so change no plan."""
     below = [
         f"{name}, {format_bytes(seen)} of {format_bytes(predicted)} predicted"
         for name, seen, predicted in figures
@@ -96,8 +112,8 @@ def unused(figures: Iterable[tuple[str, int, int]]) -> tuple[str, ...]:
     if not below:
         return ()
     return (
-        f"measured below the prediction, and used for nothing, since another plan may need what "
-        f"this one's step did not: {'; '.join(below)}",
+        f"{_BELOW}, and used for nothing, since another plan may need what this one's step did "
+        f"not: {'; '.join(below)}",
     )
 
 

@@ -122,3 +122,12 @@ def _refusal(what: str) -> NotSupportedError:
         "(--gpus N: DistributedDataParallel, with gradient_as_bucket_view if need be), or FSDP2 "
         "(--gpus N --fsdp, with dp_replicate, reshard_after_forward or prefetch_units)"
     )
+
+
+def keeps_first_buckets(parallelism: Parallelism, device: str) -> bool:
+    """Whether ``DistributedDataParallel`` has its first buckets beside those of the second step.
+
+    One H200 had them (NCCL, torch 2.11). Two ranks of gloo on a CPU free them (read on torch 2.13);
+    where the device is not known they count. Gradients that are views have one copy counted.
+    """
+    return device != "cpu" and not parallelism.gradient_as_bucket_view

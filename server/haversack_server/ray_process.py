@@ -51,8 +51,10 @@ class RayProcess:
         except TimeoutError:
             _log.warning("a worker of the cluster did not end a job; it is killed")
         finally:
-            await self.kill()
-            await self.room.leave()
+            try:
+                await self.kill()
+            finally:
+                await self.room.leave()
         return last_words or ""
 
     async def kill(self) -> None:

@@ -71,7 +71,10 @@ class Room:
         try:
             return cls(ray, needs, await asyncio.shield(making))
         except asyncio.CancelledError:
-            await cls(ray, needs, await making).leave()
+            try:
+                await cls(ray, needs, await making).leave()
+            except Exception as lost:  # the caller waits for its cancellation, whatever failed
+                _log.warning("a cancelled job's group was not made: %s", last_line(lost))
             raise
         except ray.exceptions.RayError as lost:
             raise NotStartedError(f"the cluster gave no group: {last_line(lost)}") from lost

@@ -58,7 +58,19 @@ def test_replicas_have_buckets_beside_whole_states() -> None:
     assert optimizer[0] == optimizer[1]
     said = " ".join(beside.assumptions)
     assert "stand beside the gradients" in said
-    assert "a GPU (H200, NCCL) had the first ones beside them then" in said
+    assert "a GPU (H200, NCCL) had the first ones beside them then: keep" in said
+
+
+def test_a_gpus_replicas_have_the_first_buckets_beside_the_second_as_executed() -> None:
+    workload, found = profiled()
+    gradients = sum(block.gradient_bytes for block in found.blocks)
+    request = PlanRequest(profile=found, budget=Budget(bytes=2**40), parallelism=ddp(2))
+    on_cpu = plan(request)
+    on_gpu = plan(replace(request, profile=replace(found, device="NVIDIA H200")))
+    assert on_gpu.floor_bytes == on_cpu.floor_bytes + gradients
+    assert "more are counted" in " ".join(on_gpu.assumptions)
+    peaks = [certify(workload, each).observed_peak_bytes for each in (on_cpu, on_gpu)]
+    assert peaks[1] == peaks[0] + gradients <= (on_gpu.predicted_peak_bytes or 0)
 
 
 def test_mixed_precision_needs_shards_and_a_profile_of_it() -> None:

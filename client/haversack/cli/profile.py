@@ -41,7 +41,8 @@ def profile(
     """Run the step of a model of yours under fake tensors, and list what its blocks cost.
 
     In a process of its own, once for each option: saved, recomputed, or with a selective policy.
-    Nothing is computed and no memory taken beside the model's own.
+    Nothing is computed and no memory taken beside the model's own, but by kernels of recurrent
+    layers, which run once on zeros.
 
     \b
     Examples:

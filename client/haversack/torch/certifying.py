@@ -18,8 +18,9 @@ def certify(
 ) -> Certificate:
     """Run a planned step, loss and optimizer included, and compare its peaks with the plan's.
 
-    Nothing is computed and no memory taken. ``microbatches`` are those of one optimizer step, as
-    the plan was made for (``training.accumulation``). ``parallelism`` is the plan's own if none is
+    Nothing is computed and no memory taken, but by recurrent layers, as ``profile`` says.
+    ``microbatches`` are those of one optimizer step, as the plan was made for
+    (``training.accumulation``). ``parallelism`` is the plan's own if none is
     given: on several ranks the step is that of rank 0 under ``DistributedDataParallel`` or
     ``fully_shard``, on a process group that moves nothing; another one than that of a profile's
     plan is refused. What is above its prediction, or more than 2 percent below, is among the

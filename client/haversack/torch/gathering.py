@@ -33,14 +33,21 @@ def is_unit(module: nn.Module) -> bool:
 
 
 def refuse_flattened(name: str, block: nn.Module, count: int) -> None:
-    """Raise ``NotSupportedError`` for a block that had ``count`` parameters and has them no more.
+    """Raise ``NotSupportedError`` for a block that had ``count`` parameters and has fewer now.
 
-    ``FullyShardedDataParallel``, which came before ``fully_shard``, puts them into one of its own.
+    ``FullyShardedDataParallel``, which came before ``fully_shard``, marks those that it took, or
+    takes them out of the block. So does whoever merges adapters; then the plan is of another model.
     """
     parameters = list(block.parameters())
     marked = any(getattr(each, "_fsdp_flattened", False) for each in parameters)
-    if marked or len(parameters) < count:
+    if marked:
         raise NotSupportedError(
             f"{name} is in a segment, and FullyShardedDataParallel has its weights there only "
             "while it calls the block itself; take fully_shard, or plan without segments"
+        )
+    if len(parameters) < count:
+        raise NotSupportedError(
+            f"{name} is in a segment and has {len(parameters)} parameters, where it had {count} "
+            "when the plan was applied; apply it after they are merged or removed, and if "
+            "FullyShardedDataParallel took them, take fully_shard or plan without segments"
         )

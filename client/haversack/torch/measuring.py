@@ -7,7 +7,6 @@ its time. Computes what it always computes: a measured step trains.
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ from torch import nn
 from haversack import checks
 from haversack.basis import Basis
 from haversack.errors import InvalidRequestError, check
-from haversack.observed import Observed, certificate_of, repaired, unused
+from haversack.observed import Observed, calibrated, certificate_of
 from haversack.plan import PeakAt, Plan
 from haversack.profile import Profile
 from haversack.torch.allocators import CpuReader, CudaReader, Reader
@@ -67,15 +66,12 @@ def measure(
 def calibrate(profile: Profile, plan: Plan, measured: Measured) -> Profile:
     """Give the profile with the reserve that a measured step of this plan turned out to need.
 
-    Planned with, it predicts for this plan at least what was measured; the basis is MEASURED. A
-    peak below the prediction takes nothing from it, as the plan's assumptions then say.
+    Planned with, it predicts for this plan at least what was measured; the basis is MEASURED if
+    any moment was above its prediction. A peak below takes nothing from it, as the plan's
+    assumptions then say.
     """
-    return replace(
-        repaired(profile, plan, measured.observed),
-        basis=Basis.MEASURED,
-        device=measured.device,
-        notes=unused([("the step", measured.peak_bytes, plan.predicted_peak_bytes or 0)]),
-    )
+    whole = ("the step", measured.peak_bytes, plan.predicted_peak_bytes or 0)
+    return calibrated(profile, plan, measured.observed, [whole])
 
 
 def _model(step: Callable[[], object] | Workload, model: nn.Module | None) -> nn.Module:

@@ -42,10 +42,12 @@ def profile(
 
     ``blocks`` are names of modules, or of ``ModuleList``s of them; without them those of the
     workload are taken, else the children of all ``ModuleList``s, else of ``Sequential``s and
-    ``ModuleDict``s, else the model's own. Nothing is computed and no memory taken; the model is
-    left as it was, and may be on ``meta``. With a ``device``, which is where the model is, steps
-    are run there for real, and times are measured. With the ``precision`` FP32_BF16_COMPUTE the
-    step is that of FSDP2's mixed precision: fp32 parameters are computed with in bf16.
+    ``ModuleDict``s, else the model's own. Nothing is computed and no memory taken, but by
+    recurrent layers on the CPU: their kernel runs once on zeros for each layout, to know its
+    workspace. The model is left as it was, and may be on ``meta``. With a ``device``, which is
+    where the model is, steps are run there for real, and times are measured. With the
+    ``precision`` FP32_BF16_COMPUTE the step is that of FSDP2's mixed precision: fp32 parameters are
+    computed with in bf16.
     ``progress`` is called before each step with what it is for, the steps done and the number of
     all. Raises ``InvalidRequestError`` where no blocks are found, and ``NotSupportedError`` with
     the module where shapes or the path depend on data, a block runs twice or inside another, or a

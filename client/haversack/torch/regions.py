@@ -61,7 +61,8 @@ class Region:
         self._refuse(kwargs)
         function = self.forward
         if _has_containers((args, kwargs)):
-            function, args, kwargs = _Call(function, args, kwargs), (), {}
+            function, args = as_given(function, args, kwargs)
+            kwargs = {}
         elif not SETTINGS.isdisjoint(kwargs):
             function, kwargs = functools.partial(function, **kwargs), {}
         return checkpoint(function, *args, **self._settings, **kwargs)
@@ -103,24 +104,33 @@ class Region:
             )
 
 
-class _Call:
-    """A call whose lists and dicts are given again as they were, whatever became of them since.
+class _AsGiven(functools.partial[Any]):
+    """A call that has its lists and dicts as they were, whatever became of them since.
 
     A model that appends each block's result to the list that it gives to the next would otherwise
-    give all of it to a block that runs again.
+    give all of it to a block that runs again. The first run has the model's own, to which the block
+    may write; what ``checkpoint`` is given beside, for devices of tensors, is not looked at.
     """
 
-    def __init__(
-        self, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
-        self._forward = forward
-        self._first: tuple[tuple[Any, ...], dict[str, Any]] | None = (args, kwargs)
-        self._then = _copied((args, kwargs))
+    own: Callable[[], Any]
 
-    def __call__(self) -> Any:
-        # The first run has the model's own, to which the block may write.
-        (args, kwargs), self._first = self._first or _copied(self._then), None
-        return self._forward(*args, **kwargs)
+    def __call__(self, *_: Any) -> Any:
+        """Run it; ``own`` is there for the first run alone."""
+        if "own" in self.__dict__:
+            return self.__dict__.pop("own")()
+        args, kwargs = _copied((self.args, self.keywords))
+        return self.func(*args, **kwargs)
+
+
+def as_given(
+    forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[_AsGiven, tuple[torch.Tensor, ...]]:
+    """Make such a call, and name its tensors, whose devices have random states to be kept."""
+    then, named = _copied((args, kwargs))
+    call = _AsGiven(forward, *then, **named)
+    call.own = functools.partial(forward, *args, **kwargs)
+    leaves = pytree.tree_leaves((args, kwargs))
+    return call, tuple(each for each in leaves if isinstance(each, torch.Tensor))
 
 
 def _copied(given: Any) -> Any:

@@ -14,6 +14,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from haversack.parallelism import Parallelism
+from haversack.plan import CountedStep
+from haversack.spread import keeps_first_buckets
 
 _EMPTY = torch.ops.aten.empty.memory_format
 
@@ -39,6 +41,18 @@ def replicated(model: nn.Module, parallelism: Parallelism) -> Callable[..., Any]
         return replica(*args, **kwargs)
 
     return forward
+
+
+def first_buckets(
+    model: nn.Module, parallelism: Parallelism, counted: CountedStep | None
+) -> list[torch.Tensor]:
+    """Make what the first buckets have, where a plan counts them in later steps; else nothing.
+
+    The fake group's are freed when buckets are made anew, as a CPU's are.
+    """
+    if counted is None or not keeps_first_buckets(parallelism, counted.device):
+        return []
+    return [torch.empty_like(each) for each in model.parameters() if each.requires_grad]
 
 
 def _reduced(

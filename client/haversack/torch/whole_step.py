@@ -32,7 +32,7 @@ from haversack.torch.optimizers import (
 )
 from haversack.torch.own_calls import refusing_kept_graphs
 from haversack.torch.regions import caching_configs
-from haversack.torch.replicating import replicated
+from haversack.torch.replicating import first_buckets, replicated
 from haversack.torch.roofline import Roofline
 from haversack.torch.sharded_storages import ShardedStorages
 from haversack.torch.sharding import on_a_rank, own_part
@@ -152,6 +152,7 @@ class _Step:
         if self._spread.is_replicated:
             with self._storages:
                 self._forward = replicated(model, parallelism)
+                self._first_buckets = first_buckets(model, parallelism, plan.counted)
 
     def run(self, microbatches: int) -> None:
         """Run one step; what an earlier one noted is forgotten, what it left behind is not."""

@@ -11,7 +11,13 @@ from haversack.plan import BudgetConversion, FrontierPoint, Plan, PlanRequest, P
 from haversack.profile import Profile
 from haversack.spread import spread_of
 from haversack.units import format_bytes
-from haversack_server.plan import limits, profiled_request, profiled_types, purity
+from haversack_server.plan import (
+    limits,
+    profiled_optimizer,
+    profiled_request,
+    profiled_types,
+    purity,
+)
 from haversack_server.plan.constraints import allowed
 from haversack_server.plan.frontiers import budgets_of, reading_of
 from haversack_server.plan.ladder import Found, Ladder
@@ -97,15 +103,15 @@ def _floor(request: PlanRequest, solving: Solving) -> int:
 
 def _chain(request: PlanRequest, profile: Profile) -> tuple[ProfiledChain, tuple[str, ...]]:
     """Put blocks, their open options and the states together; say what was assumed of these."""
-    moments_bytes, said = profiled_request.moments_bytes(request.training, profile)
-    own = profiled_request.has_its_own(request.training, profile)
+    moments_bytes, said = profiled_optimizer.moments_bytes(request.training, profile)
+    step_bytes, said_of_step = profiled_optimizer.step_bytes(request.training, profile)
     purity.check_must_recompute(profile, request.constraints)
     chain = chain_of(
         profile,
         allowed(purity.pure(profile, options_of(profile)), request.constraints),
         moments_bytes=moments_bytes,
         accumulation=request.training.accumulation or 1,
-        step_bytes=profile.optimizer_step_bytes if own else 0,
+        step_bytes=step_bytes,
     )
     chain = on_one_rank(
         chain,
@@ -118,7 +124,7 @@ def _chain(request: PlanRequest, profile: Profile) -> tuple[ProfiledChain, tuple
     profiled_request.check_bounds(chain)
     if request.constraints is not None and request.constraints.without_segments:
         chain = replace(chain, inside=(None,) * len(chain.names))
-    return chain, said
+    return chain, (*said, *said_of_step)
 
 
 def _feasible(common: Plan, profile: Profile, chain: ProfiledChain, found: Found) -> Plan:

@@ -7,13 +7,13 @@ microbatches, the optimizer and the ranks. Knows no rung: each floor is asked fo
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from haversack.errors import HaversackError
+from haversack.errors import DeadlineError, InvalidRequestError, NotSupportedError
 from haversack.parallelism import Parallelism, Sharding
 from haversack.plan import PlanConstraints, PlanRequest
 from haversack.run import Advice, Optimizer, Training
 from haversack.spread import spread_of
 from haversack_server.memory.changes import Change
-from haversack_server.plan.profiled_request import moments_bytes
+from haversack_server.plan.profiled_optimizer import moments_bytes
 
 Floor = Callable[[PlanRequest], int]
 
@@ -24,8 +24,10 @@ def relief(request: PlanRequest, floor_bytes: int, floor: Floor) -> tuple[Advice
     for change in (*_looser(request), *_smaller(request), *_more_ranks(request)):
         try:
             delta = floor(change.run) - floor_bytes
-        except HaversackError:
+        except (InvalidRequestError, NotSupportedError):
             continue  # not open to this profile, such as shards of a weight that two blocks share
+        except DeadlineError:
+            continue  # not settled; the answer itself is, and stays
         if delta < 0:
             found.append(Advice(change=change.words, delta_bytes=delta, cost=change.cost))
     return tuple(sorted(found, key=lambda each: each.delta_bytes))

@@ -10,15 +10,14 @@ from haversack.basis import Basis
 from haversack.errors import InvalidRequestError, NotSupportedError
 from haversack.plan import BudgetConversion, PlanRequest
 from haversack.profile import Profile
-from haversack.run import BytesKind, Optimizer, Training
+from haversack.run import BytesKind, Training
 from haversack.spread import spread_of
 from haversack.units import format_bytes
 from haversack_server.memory.bounds import MOST
-from haversack_server.memory.optimizers.kinds import KINDS, Form
 from haversack_server.plan import limits, profiled_replicas, profiled_types
 from haversack_server.plan.profiled_chain import ProfiledChain
 
-_READ = ("optimizer", "accumulation")
+_READ = ("optimizer", "optimizer_kernel", "accumulation")
 _OF_MIXED = ("precision", "reduce_type")
 
 
@@ -76,31 +75,6 @@ def check_least(peak_bytes: int) -> None:
         )
 
 
-def moments_bytes(training: Training, profile: Profile) -> tuple[int, tuple[str, ...]]:
-    """Give the bytes of the optimizer's moments: so many copies of what has gradients."""
-    if has_its_own(training, profile):
-        own = "optimizer: the workload's own, as it stepped when it was profiled"
-        return profile.optimizer_state_bytes or 0, (own,)
-    optimizer = training.optimizer or Optimizer.ADAMW
-    kind = KINDS[optimizer]
-    if kind.form is not Form.WHOLE or kind.width is not None:
-        raise NotSupportedError(
-            f"training.optimizer {optimizer.name}: a profile has bytes of gradients and no shapes; "
-            "an optimizer that keeps whole copies would do, such as ADAMW or SGD_MOMENTUM"
-        )
-    said = () if training.optimizer else ("optimizer: AdamW",)
-    # Gradients of arguments are among those of blocks, and have no moments.
-    made = sum(block.gradient_bytes for block in profile.blocks)
-    made = profiled_types.stored_bytes(profile, made)
-    copied = min(made, sum(block.parameter_bytes for block in profile.blocks))
-    return kind.moments * copied, (*said, "the optimizer's moments have the parameters' type")
-
-
-def has_its_own(training: Training, profile: Profile) -> bool:
-    """Whether the optimizer is the one that was profiled: there is one, and no other is named."""
-    return not training.optimizer and profile.optimizer_state_bytes is not None
-
-
 def budget_of(request: PlanRequest) -> BudgetConversion:
     """Take the budget as allocated bytes; a profile has no margins."""
     budget = request.budget
@@ -141,7 +115,8 @@ def _ranks_said(request: PlanRequest) -> tuple[str, ...]:
         return ()
     if spread.is_replicated:
         gradient_bytes = sum(block.gradient_bytes for block in profile.blocks)
-        return profiled_replicas.said(request.parallelism, format_bytes(gradient_bytes))
+        written = format_bytes(gradient_bytes)
+        return profiled_replicas.said(request.parallelism, profile.device, written)
     return (
         f"ranks: all {spread.ranks} are alike but for padding; the plan is of rank 0, which has "
         "the largest shards",

@@ -6,7 +6,7 @@ A sum of bytes says nothing of the optimizer in it. Knows the request and the pr
 from haversack.plan import CountedStep
 from haversack.profile import Profile
 from haversack.training import Optimizer, Training
-from haversack_server.plan.profiled_request import has_its_own, moments_bytes
+from haversack_server.plan.profiled_optimizer import has_its_own, moments_bytes
 
 
 def counted_step(training: Training, profile: Profile) -> CountedStep:

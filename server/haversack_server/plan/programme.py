@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
-from haversack.errors import DeadlineError, MissingExtraError
+from haversack.errors import DeadlineError, InternalError, MissingExtraError
 from haversack_server.memory.chain import Option
 from haversack_server.plan.ceiling import Tables
 from haversack_server.plan.skips import Skip
@@ -143,12 +143,17 @@ class Programme:
         return found
 
     def solved(self, work_ns: int, cancel: Cancel = None) -> Solved:
-        """Solve within an amount of work, about so many nanoseconds of one core."""
+        """Solve within an amount of work, about so many nanoseconds of one core.
+
+        Raises InternalError for a programme that CP-SAT does not take, as one of too large numbers.
+        """
         solver = self._cp_model.CpSolver()
         solver.parameters.max_deterministic_time = work_ns / NS_PER_S
         solver.parameters.num_workers = 1  # several race, and then answers differ from call to call
         with _stopping(solver, cancel):
             status = solver.solve(self._model)
+        if status == self._cp_model.MODEL_INVALID:  # no work would settle it
+            raise InternalError(f"a programme that CP-SAT calls invalid: {self._model.validate()}")
         if status == self._cp_model.INFEASIBLE:
             return Solved(None, 0, proven=True)
         bound = max(0, int(solver.best_objective_bound))

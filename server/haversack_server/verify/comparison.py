@@ -4,6 +4,8 @@ The worker compares tensors and sends rows; what they mean together is decided h
 """
 
 import enum
+import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -43,6 +45,8 @@ _ORDER = (
     FacetValue.DIFFERENT,
     FacetValue.INCONCLUSIVE,
 )
+_RANK = re.compile(r"rank \d+ ")
+_TIMES = re.compile(r"(\d+) times")
 _WORDS = {
     Facet.OUTPUTS: "outputs",
     Facet.INPUT_GRADIENTS: "input gradients",
@@ -131,6 +135,25 @@ def _detail(facet: Facet, value: FacetValue, compared: int, rows: Sequence[Row])
     return f"{len(rows)} of {compared} {words} {said}{example}"
 
 
+def with_totals(*runs: Mapping[str, str]) -> tuple[dict[str, str], ...]:
+    """Add to the states of every run what there is in all of each kind whose names pass.
+
+    ``runs`` begin with two plain ones. A file that every run names anew has no counterpart in
+    another; that it is written twice shows in how often files were opened.
+    """
+    plain, again, *_ = runs
+    kinds = sorted({_kind(name) for name in _one_sided(plain, again)} - {""})
+    return tuple(dict(run) | _totals(run, kinds) for run in runs)
+
+
+def _totals(run: Mapping[str, str], kinds: Iterable[str]) -> dict[str, str]:
+    counts: Counter[str] = Counter()
+    for name, said in run.items():
+        times = _TIMES.fullmatch(said)
+        counts[_kind(name)] += int(times[1]) if times else 1
+    return {f"{kind}, in all": str(counts[kind]) for kind in kinds}
+
+
 def compare_states(
     facet: Facet,
     plain: Mapping[str, str],
@@ -147,7 +170,7 @@ def compare_states(
     changed = [name for name in _different(plain, checkpointed) if name not in noise]
     if facet is not Facet.SIDE_EFFECTS:
         return changed, unsteady
-    passing = {_container(name) for name in unsteady if (name in plain) is not (name in again)}
+    passing = {_container(name) for name in _one_sided(plain, again)}
     changed = [
         name
         for name in changed
@@ -160,6 +183,10 @@ def _different(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
     return sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
 
 
+def _one_sided(one: Mapping[str, str], other: Mapping[str, str]) -> Iterable[str]:
+    return one.keys() ^ other.keys()
+
+
 def _outermost(names: Sequence[str], noise: set[str]) -> list[str]:
     given = set(names) | noise
     return [name for name in names if not any(parent in given for parent in _parents(name))]
@@ -167,12 +194,19 @@ def _outermost(names: Sequence[str], noise: set[str]) -> list[str]:
 
 def _container(name: str) -> str:
     """Name what a thing lies in; a file, a socket and the like lie in all of their kind."""
-    first = min(name.find(letter) % (len(name) + 1) for letter in " .[")
-    if name[first : first + 1] == " ":
-        kind, said, _ = name.partition(": ")
-        return kind if said else name[:first]
     inner = max(name.rfind("."), name.rfind("["))
-    return name[:inner] if inner > 0 else ""
+    return _kind(name) or (name[:inner] if inner > 0 else "")
+
+
+def _kind(name: str) -> str:
+    """Name the kind of an effect, of a rank where one is said; empty for a thing of Python's."""
+    rank = _RANK.match(name)
+    start = rank.end() if rank else 0
+    first = min(name.find(letter, start) % (len(name) + 1) for letter in " .[")
+    if name[first : first + 1] != " ":
+        return ""
+    kind, said, _ = name.partition(": ")
+    return kind if said else name[:first]
 
 
 def _parents(name: str) -> Iterable[str]:

@@ -17,7 +17,12 @@ from haversack.verify import (
     VerifyMemory,
     VerifyTime,
 )
-from haversack_server.verify.comparison import MOST_NAMES, compare_states, compare_values
+from haversack_server.verify.comparison import (
+    MOST_NAMES,
+    compare_states,
+    compare_values,
+    with_totals,
+)
 from haversack_server.verify.hints import fix_hint
 from haversack_server.verify.outcome import Outcome
 from haversack_server.verify.predictions import counts_with_plan, memory_with_plan
@@ -149,8 +154,10 @@ def rng_finding(runs: Outcomes) -> FacetResult:
 
 def side_effect_finding(runs: Outcomes) -> FacetResult:
     """Compare the Python state that the workload reaches after the step."""
-    plain, checkpointed = runs.plain.state, runs.checkpointed.state
-    changed, unsteady = compare_states(Facet.SIDE_EFFECTS, plain, runs.again.state, checkpointed)
+    plain, again, checkpointed = with_totals(
+        runs.plain.state, runs.again.state, runs.checkpointed.state
+    )
+    changed, unsteady = compare_states(Facet.SIDE_EFFECTS, plain, again, checkpointed)
     left_out = f"; {len(unsteady)} that two plain runs do not share are left out"
     value = FacetValue.EQUAL_BITWISE
     detail = f"{len(plain)} of {len(plain)} things that were reached are equal"

@@ -78,9 +78,13 @@ def _of_peak(applied: VerifyApplied) -> Iterator[str]:
             "take that kernels make tensors of for a moment"
         )
     elif -beyond * 100 > FAR_PERCENT * applied.measured_peak_bytes:
+        share = (
+            f"{-beyond / applied.measured_peak_bytes:.0%} above the "
+            if applied.measured_peak_bytes
+            else ""
+        )
         yield (
-            f"peak: {format_bytes(predicted)} are predicted, "
-            f"{-beyond / applied.measured_peak_bytes:.0%} above the {measured} measured: so much "
+            f"peak: {format_bytes(predicted)} are predicted, {share}{measured} measured: so much "
             "more could be saved"
         )
 

@@ -1,11 +1,12 @@
 """Files of a job's scratch folder: what a run has changed in them, and how they were before it.
 
 Runs share the folder, so what one leaves there the next would find. Files are put back as the
-workload's factory left them, and so is the place in every file that it left open: those are shared
-with forked runs.
+workload's factory left them, links, pipes and folders with them, and so is the place in every file
+that it left open: those are shared with forked runs.
 """
 
 import contextlib
+import itertools
 import os
 import pathlib
 import re
@@ -19,14 +20,16 @@ from haversack_server.worker.rng import digest
 
 MOST_BYTES = 2**26  # kept in memory; read after a step
 _OURS = re.compile(r"output\.txt|values\.pt|[\w-]+\.ranks(\.\d+)?")  # what jobs keep there
-_MOST_FILES = 10_000
+_MOST_NAMES = 10_000  # of files, folders, links and the like
 _LOWEST_OF_THE_JOB = 3
 Status = tuple[int, ...]
+Mark = tuple[int, Status | str]  # kind of entry, and what shows that it is another one
 
 
 def statuses(folder: pathlib.Path) -> dict[str, Status]:
     """Give what shows whether a file was written, for every regular file; reads none."""
-    return {name: _status(each) for name, each in _entries(folder) if stat.S_ISREG(each.st_mode)}
+    entries = itertools.islice(_entries(folder), _MOST_NAMES)
+    return {name: _status(each) for name, each in entries if stat.S_ISREG(each.st_mode)}
 
 
 def changes(folder: pathlib.Path, before: Mapping[str, Status]) -> dict[str, str]:
@@ -50,20 +53,21 @@ def changes(folder: pathlib.Path, before: Mapping[str, Status]) -> dict[str, str
 
 @dataclass(slots=True)
 class Scratch:
-    """The files of a folder as they were when it was made; None where they are too many."""
+    """What is in a folder as it was when this was made; ``kept`` is None where it is too much."""
 
     folder: pathlib.Path
     kept: Mapping[str, bytes] | None = None
-    _statuses: dict[str, Status] = field(default_factory=dict)
-    _folders: set[str] = field(default_factory=set)
+    _marks: dict[str, Mark] = field(default_factory=dict)
     _places: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._folders = {n for n, each in _entries(self.folder) if stat.S_ISDIR(each.st_mode)}
-        self._statuses = statuses(self.folder)
-        sizes = [size for size, *_ in self._statuses.values()]
-        if sum(sizes) <= MOST_BYTES and len(sizes) < _MOST_FILES:
-            self.kept = {name: _read(self.folder / name) for name in self._statuses}
+        found = dict(itertools.islice(_entries(self.folder), _MOST_NAMES + 1))
+        files = {n: each.st_size for n, each in found.items() if stat.S_ISREG(each.st_mode)}
+        if sum(files.values()) <= MOST_BYTES and len(found) <= _MOST_NAMES:
+            self.kept = {name: _read(self.folder / name) for name in files}
+            for name, each in found.items():
+                with contextlib.suppress(OSError):  # a link that is gone since it was listed
+                    self._marks[name] = _mark(self.folder / name, each)
         self._places = dict(_places_in_files())
 
     @property
@@ -73,8 +77,8 @@ class Scratch:
             return ()
         most = format_bytes(MOST_BYTES)
         return (
-            f"The factory left more than {most} or {_MOST_FILES} files in its working folder: runs "
-            "are given each other's files there",
+            f"The factory left more than {most} or {_MOST_NAMES} files and folders in its working "
+            "folder: runs are given each other's files there",
         )
 
     def put_back(self) -> None:
@@ -86,31 +90,36 @@ class Scratch:
             return
         for name, _ in list(_entries(self.folder)):
             with contextlib.suppress(OSError):
-                if name not in self.kept and name not in self._folders:
+                if name not in self._marks:
                     _remove(self.folder / name)
-        now = statuses(self.folder)
-        for name, content in self.kept.items():
+        for name, mark in self._marks.items():  # a folder comes before what is in it
             with contextlib.suppress(OSError):
-                if now.get(name) != self._statuses[name]:
-                    _write(self.folder / name, content)
-                    self._statuses[name] = _status((self.folder / name).lstat())
+                path = self.folder / name
+                if not os.path.lexists(path) or _mark(path, path.lstat()) != mark:
+                    _make(path, mark, self.kept.get(name, b""))
+                    self._marks[name] = _mark(path, path.lstat())
         for descriptor, place in self._places.items():
             with contextlib.suppress(OSError):
                 os.lseek(descriptor, place, os.SEEK_SET)
 
 
 def _entries(folder: pathlib.Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Give name and status of everything that is not the job's own."""
-    seen = 0
+    """Give name and status of everything that is not the job's own, a folder before its own."""
     for root, folders, files in os.walk(folder):
         inner = os.path.relpath(root, folder)
         for each in sorted((*folders, *files)):
             name = each if inner == "." else f"{inner}/{each}"
-            seen += 1
-            if _OURS.fullmatch(name) or seen > _MOST_FILES:
+            if _OURS.fullmatch(name):
                 continue
             with contextlib.suppress(OSError):  # gone since it was listed
                 yield name, os.lstat(os.path.join(root, each))
+
+
+def _mark(path: pathlib.Path, found: os.stat_result) -> Mark:
+    kind = stat.S_IFMT(found.st_mode)
+    if kind == stat.S_IFLNK:
+        return kind, os.readlink(path)
+    return kind, _status(found) if kind == stat.S_IFREG else ""
 
 
 def _status(found: os.stat_result) -> Status:
@@ -121,14 +130,22 @@ def _remove(path: pathlib.Path) -> None:
     if path.is_dir() and not path.is_symlink():
         remove_folder(path)
     else:
-        path.unlink()
-
-
-def _write(path: pathlib.Path, content: bytes) -> None:
-    if path.is_symlink() or not path.is_file():
-        path.parent.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)
-    path.write_bytes(content)
+
+
+def _make(path: pathlib.Path, mark: Mark, content: bytes) -> None:
+    """Put in a path what was there; into a file that is one still, which others may have open."""
+    kind, target = mark
+    if kind != stat.S_IFREG or path.is_symlink() or not path.is_file():
+        _remove(path)
+    if kind == stat.S_IFREG:
+        path.write_bytes(content)
+    elif kind == stat.S_IFDIR:
+        path.mkdir()
+    elif kind == stat.S_IFLNK:
+        path.symlink_to(str(target))
+    elif kind == stat.S_IFIFO:
+        os.mkfifo(path)
 
 
 def _read(path: pathlib.Path) -> bytes:

@@ -74,6 +74,15 @@ def test_a_figure_below_its_prediction_changes_nothing_and_the_answer_says_so() 
     assert again(replace(first, profile=profile), {"allocated_bytes": whole}).notes == ()
 
 
+def test_notes_of_others_outlive_a_measurement() -> None:
+    first = replace(first_plan(), profile=replace(PROFILE, notes=("of the profiler",)))
+    whole = first.predicted_peak_bytes or 0
+    below, above = (again(first, {"allocated_bytes": whole + each}) for each in (-1, 1))
+    assert above.notes == ("of the profiler",)
+    assert below.notes[:-1] == above.notes
+    assert (below.basis, above.basis) == (PROFILE.basis, Basis.MEASURED)
+
+
 def test_a_plan_in_a_file_stands_for_its_profile(tmp_path: Path) -> None:
     first = first_plan()
     path = tmp_path / "plan.json"

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from haversack.parallelism import Parallelism
 from haversack.plan import MomentPeak, PlanRequest
 from haversack.profile import OptionTable, Profile, ProfileBlock
@@ -25,6 +27,7 @@ PROFILE = Profile(
     standing_bytes=1,
     model_forward_peak_bytes=14,
 )
+ON_CPU = replace(PROFILE, device="cpu")
 MADE_WHERE = (0, 5, 0, 2)  # of what the caller holds
 
 
@@ -61,12 +64,22 @@ def test_buckets_stand_beside_gradients_or_are_the_gradients() -> None:
         Parallelism(world_size=2),
         Parallelism(world_size=2, gradient_as_bucket_view=True),
     ):
-        there = forwards(PROFILE, parallelism)
+        there = forwards(ON_CPU, parallelism)
         assert [b - a for a, b in zip(alone, there, strict=True)] == [4 * 8] * 4
 
 
+@pytest.mark.parametrize(("views", "copies"), [(False, 2), (True, 1)])
+def test_where_it_is_no_cpu_the_first_buckets_stay_beside_those_of_the_second_step(
+    views: bool, copies: int
+) -> None:
+    alone = forwards(PROFILE, Parallelism())
+    ranks = Parallelism(world_size=2, gradient_as_bucket_view=views)
+    there = forwards(replace(PROFILE, device="NVIDIA H200"), ranks)
+    assert [b - a for a, b in zip(alone, there, strict=True)] == [copies * 4 * 8] * 4
+
+
 def test_buffers_are_copied_for_their_broadcast_before_the_first_part_runs() -> None:
-    large = replace(PROFILE, standing_bytes=100)
+    large = replace(ON_CPU, standing_bytes=100)
     alone = forwards(large, Parallelism())
     there = forwards(large, Parallelism(dp_replicate=2))
     assert there[0] - alone[0] == 4 * 8 + (100 - 15)

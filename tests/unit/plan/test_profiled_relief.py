@@ -2,16 +2,28 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+import pytest
 from tests.unit.plan.test_profiled import PROFILE, planned
 
+from haversack.errors import (
+    DeadlineError,
+    HaversackError,
+    InternalError,
+    InvalidRequestError,
+    MissingExtraError,
+    NotSupportedError,
+)
 from haversack.parallelism import Parallelism, Sharding
-from haversack.plan import PlanConstraints, PlanStatus
+from haversack.plan import PlanConstraints, PlanRequest, PlanStatus
 from haversack.profile import Profile, ProfileBlock, ProfileParameter
-from haversack.run import Optimizer, Training
+from haversack.run import Budget, Optimizer, OptimizerKernel, Training
+from haversack_server.plan.profiled_relief import relief
 
-ADAMW = Training(optimizer=Optimizer.ADAMW, accumulation=4)
+# A kernel whose step takes nothing, so that no step of an optimizer is the highest moment.
+ADAMW = Training(optimizer=Optimizer.ADAMW, optimizer_kernel=OptimizerKernel.FUSED, accumulation=4)
 LIGHT = Training(optimizer=Optimizer.SGD_MOMENTUM, accumulation=4)
 
 
@@ -51,6 +63,23 @@ def test_each_advice_lowers_the_floor_by_what_it_says() -> None:
         "2 GPUs under FSDP2": {"parallelism": two},
     }
     _followed({"training": ADAMW, "constraints": must}, ways)
+
+
+@pytest.mark.parametrize("fault", [MissingExtraError, InternalError])
+def test_only_what_is_not_open_or_not_settled_is_left_out(fault: type[HaversackError]) -> None:
+    request = PlanRequest(profile=LARGE, budget=Budget(bytes=1), training=ADAMW)
+
+    def floor(asked: PlanRequest, error: type[HaversackError]) -> int:
+        if asked.training.accumulation == 1:
+            raise error("no")
+        return 1
+
+    for refused in (InvalidRequestError, NotSupportedError, DeadlineError):
+        found = relief(request, 2, partial(floor, error=refused))
+        assert {each.change for each in found} >= {"optimizer sgd_momentum"}
+        assert "accumulation 1" not in {each.change for each in found}
+    with pytest.raises(fault):
+        relief(request, 2, partial(floor, error=fault))
 
 
 def test_ranks_that_shard_are_doubled_and_replicas_are_sharded() -> None:

@@ -12,6 +12,7 @@ from tests.unit.plan.test_profiled import block, cost, every_choice, planned
 
 from haversack.errors import (
     DeadlineError,
+    InternalError,
     InvalidRequestError,
     MissingExtraError,
 )
@@ -128,6 +129,14 @@ def test_bounded_work_gives_one_answer_with_its_gap() -> None:
     assert first.status is PlanStatus.FEASIBLE
     assert first.lower_bound <= best.extra_ns <= first.extra_ns <= chain.extra_ns
     assert planned(budget_bytes, profile, graph_ns=1).actions == first.actions
+
+
+def test_a_programme_that_the_solver_does_not_take_is_a_fault_and_no_want_of_work() -> None:
+    pytest.importorskip("ortools", reason="the extra graph")
+    programme = programme_of(JOINED)
+    programme.least_peak(0, 2**63 - 1)  # a variable of CP-SAT goes half as far
+    with pytest.raises(InternalError, match=r"CP-SAT calls invalid: .*domain"):
+        programme.solved(10**9)
 
 
 def test_without_the_solver_the_chain_answers_with_its_gap(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,6 +55,11 @@ class Net(nn.Module):
         return result
 
 
+@cache
+def profile_of_no_optimizer() -> Profile:
+    return profile(workload_of(None))
+
+
 def workload_of(make: Any = torch.optim.AdamW) -> Workload:
     torch.manual_seed(0)
     model = Net()
@@ -175,6 +180,33 @@ def test_gradients_of_an_earlier_microbatch_are_predicted_and_seen() -> None:
     assert (twice.predicted_peak_bytes or 0) >= certificate.observed_peak_bytes
     # As one microbatch the same actions need less than was predicted for two.
     assert certify(workload, twice).observed_peak_bytes < certificate.observed_peak_bytes
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        Optimizer.ADAMW,
+        Optimizer.ADAMW_FOREACH,
+        Optimizer.SGD_MOMENTUM,
+        Optimizer.RMSPROP,
+        Optimizer.ADAGRAD,
+    ],
+)
+def test_an_optimizer_that_is_only_named_is_counted_as_it_steps(optimizer: Optimizer) -> None:
+    workload = workload_of(None)
+    found = plan(
+        PlanRequest(
+            profile=profile_of_no_optimizer(),
+            budget=Budget(bytes=2**30),
+            training=Training(optimizer=optimizer),
+        )
+    )
+    stepped = with_optimizer(workload, optimizer)
+    seen = whole_step(stepped, found)
+    for phase in ("backward", "optimizer"):
+        predicted = max(each.peak_bytes for each in found.moments if each.phase == phase)
+        # A step goes through tensors in its own order, which decides what two of them take.
+        assert seen.of_phase(phase) <= predicted <= 1.01 * seen.of_phase(phase)
 
 
 def test_a_prediction_that_is_too_low_or_too_high_is_found() -> None:

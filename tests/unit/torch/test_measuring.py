@@ -1,6 +1,7 @@
 """Measured steps: boundaries, allocators, and what comes of the figures."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -148,7 +149,25 @@ def test_a_calibrated_profile_keeps_free_what_any_block_needed_beyond_its_predic
     found = calibrate(Profile(workspace_bytes=3, optimizer_step_bytes=5), plan, measured)
     # 7 bytes more are kept free all the time; the optimizer's step needs 13 beside them.
     assert (found.workspace_bytes, found.optimizer_step_bytes) == (10, 18)
-    assert (found.basis, found.device) == (Basis.MEASURED, "cpu")
+    # Its blocks ran where they ran, whatever the step was measured on.
+    assert (found.basis, found.device) == (Basis.MEASURED, "")
+
+
+def test_a_step_below_its_prediction_leaves_the_profile_s_basis_and_its_notes() -> None:
+    moment = MomentPeak(phase="forward", block="a", peak_bytes=100)
+    plan = Plan(predicted_peak_bytes=100, moments=(moment,))
+    observed = Observed(phase=("forward",), block=("a",), peak_bytes=(90,), basis=Basis.MEASURED)
+    measured = Measured(
+        observed=observed, peak_bytes=90, peak_at=PeakAt(), reserved_bytes=None, step_ns=1,
+        steps=1, tokens_per_s=None, device="NVIDIA H200",
+    )  # fmt: skip
+    profile = Profile(basis=Basis.PROFILED, device="cpu", notes=("of the profiler",))
+    found = calibrate(profile, plan, measured)
+    assert replace(found, notes=()) == replace(profile, notes=())
+    first, said = found.notes
+    assert first == "of the profiler"
+    assert said.endswith("the step, 90 B of 100 B predicted")
+    assert calibrate(found, plan, measured) == found  # said once
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from haversack.errors import NotSupportedError
 from haversack.plan import Plan
 from haversack.profile import Profile
 from haversack.run import BlockAction
-from haversack.torch import Workload, apply, profile
+from haversack.torch import Workload, apply, profile, regions
 from haversack.torch.kernels import called
 
 
@@ -131,6 +131,22 @@ def test_a_block_that_runs_again_has_the_list_as_it_was() -> None:
     actions = tuple(BlockAction(block=name, option="recompute") for name in names)
     with apply(model, Plan(actions=actions)):
         assert all(map(torch.equal, gradients(), plain))
+
+
+def test_devices_of_tensors_in_lists_are_told_to_checkpoint(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # It keeps the random states of the devices of what it is given, and of no others.
+    given: list[tuple[Any, ...]] = []
+
+    def checkpoint(function: Any, *args: Any, **settings: Any) -> Any:
+        given.append(args)
+        return function(*args)
+
+    monkeypatch.setattr(regions, "checkpoint", checkpoint)
+    model, results = Joined(8), [torch.randn(2, 4), torch.randn(2, 4)]
+    regions.Region("block", model)(results)
+    assert [each is result for each, result in zip(*given, results, strict=True)] == [True, True]
 
 
 def test_frozen_blocks_at_the_start_are_in_no_segment() -> None:

@@ -94,5 +94,16 @@ def test_a_block_that_the_older_way_flattens_is_refused() -> None:
     apply(model, in_segments(3, 3))
     block: Any = model.layers[1]
     block.up.weight._fsdp_flattened = True  # as FullyShardedDataParallel marks it
-    with pytest.raises(NotSupportedError, match=r"layers\.1 .* FullyShardedDataParallel"):
+    with pytest.raises(NotSupportedError, match=r"layers\.1 .* FullyShardedDataParallel has its"):
+        model(torch.randn(8, 16))
+
+
+def test_a_block_whose_parameters_were_merged_since_is_refused_by_their_number() -> None:
+    model = made()
+    apply(model, in_segments(3, 3))
+    block: Any = model.layers[1]
+    count = len(list(block.parameters()))
+    block.up.bias = None
+    said = rf"layers\.1 .* has {count - 1} parameters, where it had {count} when the plan"
+    with pytest.raises(NotSupportedError, match=said):
         model(torch.randn(8, 16))

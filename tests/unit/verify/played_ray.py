@@ -78,6 +78,7 @@ class Groups:
     def __init__(self) -> None:
         self.made: list[Any] = []
         self.left: list[Any] = []
+        self.failure: Exception | None = None
         self.is_slow = threading.Event()
         self.is_slow.set()
         self.scheduling_strategies = SimpleNamespace(
@@ -89,8 +90,10 @@ class Groups:
 
     def placement_group(self, bundles: Any, *, strategy: str, name: str) -> Any:
         self.made.append((bundles, strategy, name))
-        self.left.append(name)
         self.is_slow.wait()
+        if self.failure is not None:
+            raise self.failure
+        self.left.append(name)
         return name
 
     def remove_placement_group(self, group: Any) -> None:

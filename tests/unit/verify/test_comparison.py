@@ -1,9 +1,11 @@
 """From rows to the value of a facet: bitwise, noise floor, tolerance; and states by name."""
 
 import pytest
+from tests.unit.verify.outcomes import plain, runs
 
 from haversack.verify import Facet, FacetValue
 from haversack_server.verify.comparison import Closeness, Row, compare_states, compare_values
+from haversack_server.verify.findings import side_effect_finding
 
 GRADIENTS = Facet.PARAMETER_GRADIENTS
 
@@ -93,3 +95,35 @@ def test_a_generator_named_as_another_begins_is_named_too() -> None:
     plain = {"torch cpu": "1", "torch cpu.x": "1"}
     other = {"torch cpu": "2", "torch cpu.x": "2"}
     assert compare_states(Facet.RNG, plain, plain, other)[0] == ["torch cpu", "torch cpu.x"]
+
+
+def effects(*files: str, times: int = 1) -> dict[str, str]:
+    opened = {f"file opened for writing: {name}": f"{times} times" for name in files}
+    return opened | {f"file {name}": "1 B" for name in files} | {"model.at[7.5 s]": "1"}
+
+
+@pytest.mark.parametrize(
+    ("replayed", "named"),
+    [
+        (effects("log-3.txt"), ()),
+        (effects("log-3.txt", times=2), ("file opened for writing, in all",)),
+        (effects("log-3.txt", "b"), ("file opened for writing, in all", "file, in all")),
+    ],
+)
+def test_effects_under_names_that_every_run_has_anew_are_counted_in_all(
+    replayed: dict[str, str], named: tuple[str, ...]
+) -> None:
+    first, again = plain(state=effects("log-1.txt")), plain(state=effects("log-2.txt"))
+    found = side_effect_finding(runs(first=first, again=again, state=replayed))
+    assert found.names == named
+    if named:
+        assert found.value is FacetValue.DIFFERENT
+        assert "in all: 1 after the plain step, 2 after" in found.detail
+
+
+def test_a_name_that_passes_on_one_rank_hides_nothing_else_of_that_rank() -> None:
+    first = plain(state={"rank 0 file log-1": "1 B"})
+    again = plain(state={"rank 0 file log-2": "1 B"})
+    last = {"rank 0 file log-3": "1 B", "rank 0 model.log": "1"}
+    found = side_effect_finding(runs(first=first, again=again, state=last))
+    assert found.names == ("rank 0 model.log",)

@@ -87,6 +87,11 @@ def test_a_prediction_that_wastes_is_said() -> None:
     assert said.startswith("peak: 1000 B are predicted, 11% above the 900 B measured")
 
 
+def test_a_step_that_allocates_nothing_is_held_against_its_prediction_too() -> None:
+    (said, _) = compared(measured_peak_bytes=0).findings
+    assert said.startswith("peak: 1000 B are predicted, 0 B measured")
+
+
 def test_a_peak_of_another_step_is_held_against_nothing() -> None:
     other = ("peak: not compared: the loss is another",)
     found = report(replace(MEASURED, measured_peak_bytes=5000, not_compared=other))

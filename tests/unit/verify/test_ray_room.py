@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.unit.verify.played_ray import Joined, Ray, joining
+from tests.unit.verify.played_ray import Joined, LostError, Ray, joining
 
 from haversack_server.places import Start
 from haversack_server.processes import NotStartedError
@@ -31,6 +31,20 @@ async def test_ranks_have_a_group_of_their_own_until_the_process_is_closed(place
     assert (ray.util.left, ray.killed) == ([], 2)
 
 
+async def test_a_process_that_cannot_be_killed_leaves_its_room(
+    place: Joined, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: object, *, no_restart: bool) -> None:
+        raise LostError(f"no head, {no_restart}")
+
+    ray = Ray(machines=TWO_GPUS)
+    process = await place(ray).start(RANKS)
+    monkeypatch.setattr(ray, "kill", refuse)
+    with pytest.raises(LostError):
+        await process.close()
+    assert ray.util.left == []
+
+
 async def test_no_group_is_left_of_ranks_that_do_not_start(place: Joined) -> None:
     ray = Ray(machines=TWO_GPUS, lost=2)
     with pytest.raises(NotStartedError, match="2 workers of the cluster"):
@@ -42,8 +56,12 @@ async def test_no_group_is_left_of_ranks_that_do_not_start(place: Joined) -> Non
     assert few.util.made == []
 
 
-async def test_no_group_is_left_of_a_job_that_is_cancelled_while_it_is_made(place: Joined) -> None:
+@pytest.mark.parametrize("failure", [None, LostError("no head"), ValueError("no such group")])
+async def test_no_group_is_left_of_a_job_that_is_cancelled_while_it_is_made(
+    place: Joined, failure: Exception | None
+) -> None:
     ray = Ray(machines=TWO_GPUS)
+    ray.util.failure = failure
     ray.util.is_slow.clear()
     starting = asyncio.create_task(place(ray).start(RANKS))
     while not ray.util.made:  # noqa: ASYNC110

@@ -13,6 +13,7 @@ from torch import nn  # noqa: E402
 
 from haversack.run import BlockAction, WorkloadReference  # noqa: E402
 from haversack.torch import Workload  # noqa: E402
+from haversack.torch.regions import as_given  # noqa: E402
 from haversack.verify import VerifyPlan, VerifyRequest, VerifySchedule  # noqa: E402
 from haversack_server.worker import blocks  # noqa: E402
 from haversack_server.worker.errors import (  # noqa: E402
@@ -182,6 +183,7 @@ def test_a_region_is_named_by_the_module_that_it_runs() -> None:
     assert region_name(functools.partial(block, scale=2), names) == "encoder.layers.0"
     assert region_name(functools.partial(nn.Linear.forward, block), names) == "encoder.layers.0"
     assert region_name(custom(block), names) == "encoder.layers.0"
+    assert region_name(as_given(block.forward, ([],), {})[0], names) == "encoder.layers.0"
     assert region_name(block.extra_repr, names) == "encoder.layers.0.extra_repr"
     assert region_name(tree, names) == "Tree"
     assert region_name(nn.functional.gelu, names) == "gelu"

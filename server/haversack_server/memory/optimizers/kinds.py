@@ -3,7 +3,7 @@
 State of ``torch.optim`` was checked to the byte against the real thing (torch 2.13.0,
 ``tests/unit/memory/test_optimizers.py``), and so was transformers' Adafactor (5.24). bitsandbytes
 was read, not run: its rows are formulas. Counters of steps are one number for a tensor, on the
-host unless a fused kernel wants them; they are not counted. Knows nothing of sharding.
+host unless a fused kernel wants them; Estimate does not count them. Knows nothing of sharding.
 """
 
 from dataclasses import dataclass
@@ -27,6 +27,7 @@ class Kind:
 
     ``kernels`` are those that it has, its default first. ``paged``: in managed memory, that moves
     between device and host. ``from_start``: made with the optimizer, not in its first step.
+    ``counter_bytes``: of the steps of one tensor, where torch.optim keeps a tensor of that.
     """
 
     moments: int
@@ -35,6 +36,7 @@ class Kind:
     width: int | None = None
     paged: bool = False
     from_start: bool = False
+    counter_bytes: int = 0
     kernels: tuple[OptimizerKernel, ...] = (OptimizerKernel.FUSED,)
 
     @property
@@ -48,11 +50,14 @@ _LOOP = OptimizerKernel.FOR_LOOP
 _ALL = (_FUSED, _FOREACH, _LOOP)
 _TORCH = "torch.optim (torch 2.13.0), optimizer.state"
 _BITS = "bitsandbytes, optim/optimizer.py: init_state of Optimizer{}State, get_state_buffer"
+_COUNTER_BYTES = 4  # fp32
 _ONE, _TWO = _BITS.format(1), _BITS.format(2)
 
 KINDS = {
-    Optimizer.ADAMW: Kind(moments=2, source=_TORCH, kernels=_ALL),
-    Optimizer.ADAMW_FOREACH: Kind(moments=2, source=_TORCH, kernels=(_FOREACH,)),
+    Optimizer.ADAMW: Kind(moments=2, source=_TORCH, kernels=_ALL, counter_bytes=_COUNTER_BYTES),
+    Optimizer.ADAMW_FOREACH: Kind(
+        moments=2, source=_TORCH, kernels=(_FOREACH,), counter_bytes=_COUNTER_BYTES
+    ),
     Optimizer.SGD: Kind(moments=0, source=_TORCH, kernels=_ALL),
     Optimizer.SGD_MOMENTUM: Kind(moments=1, source=_TORCH, kernels=_ALL),
     # Adafactor takes its for-loop where foreach is not asked for.
@@ -80,8 +85,16 @@ KINDS = {
         kernels=_ALL,
         source=f"{_TORCH}: Muon for matrices of layers, AdamW for the rest",
     ),
-    Optimizer.RMSPROP: Kind(moments=1, source=_TORCH, kernels=(_FOREACH, _LOOP)),
-    Optimizer.ADAGRAD: Kind(moments=1, source=_TORCH, kernels=(_FOREACH, _LOOP), from_start=True),
+    Optimizer.RMSPROP: Kind(
+        moments=1, source=_TORCH, kernels=(_FOREACH, _LOOP), counter_bytes=_COUNTER_BYTES
+    ),
+    Optimizer.ADAGRAD: Kind(
+        moments=1,
+        source=_TORCH,
+        kernels=(_FOREACH, _LOOP),
+        from_start=True,
+        counter_bytes=_COUNTER_BYTES,
+    ),
 }
 
 
