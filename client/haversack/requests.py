@@ -153,7 +153,7 @@ def verify_request(*, workload: str, **options: Unpack[VerifyOptions]) -> Verify
         waivers=tuple(_facet(f"waivers[{place}]", facet) for place, facet in enumerate(waived)),
         schedule=schedule,
         regions=spelling.sequence(given.pop("regions", ()), "regions"),
-        plan=verify_plan(given.pop("plan", None), on_ranks=world is not None),
+        plan=verify_plan(given.pop("plan", None), world=world),
         weights=weights_path(given.pop("weights", "")),
         world=saving or world,
         resume=resume,

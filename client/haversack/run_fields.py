@@ -193,7 +193,8 @@ def _resharding(run: RunOptions) -> tuple[bool | None, int | None]:
         return given, None
     if type(given) is not int:
         refuse(
-            f"{checks.shortly(given)} is neither yes nor no nor a number of ranks",
+            f"{checks.shortly(given)} says nothing of resharding; give True, False or a number of "
+            "ranks",
             "parallelism.reshard_after_forward",
         )
     return None, given

@@ -5,7 +5,7 @@ from typing import Any
 
 from haversack import checks, spelling
 from haversack.answer_files import read_plan
-from haversack.parallelism import Sharding
+from haversack.parallelism import Parallelism, Sharding
 from haversack.plan import Plan
 from haversack.reading import refuse
 from haversack.spread import spread_in_words, spread_of
@@ -37,30 +37,38 @@ def sharding_of(shard: Sharding | str) -> Sharding:
 
 
 def verify_plan(
-    plan: Plan | VerifyPlan | str | PathLike[str] | None, *, on_ranks: bool = False
+    plan: Plan | VerifyPlan | str | PathLike[str] | None, *, world: VerifyWorld | None = None
 ) -> VerifyPlan | None:
     """Take what a plan says of blocks and what it predicts, from the plan or a file of one.
 
-    What a plan of several ranks predicts is held against no step of one process: it is refused,
-    unless the job is ``on_ranks``, where no step is measured.
+    A plan of several ranks is refused unless the job's ranks share the model in the same way. Their
+    number, mesh and types are the job's, whose step is not measured.
     """
     if plan is None or isinstance(plan, VerifyPlan):
         return plan
     if not isinstance(plan, Plan):
         plan = read_plan(plan)
-    if plan.parallelism is not None and not on_ranks:
-        shard = "ddp" if spread_of(plan.parallelism).is_replicated else "fsdp2"
-        refuse(
-            f"the plan is for {spread_in_words(plan.parallelism)}, and the job is one process; "
-            f"verify it on ranks, with --shard {shard} --world-size 2 or 4",
-            "plan",
-        )
+    if plan.parallelism is not None:
+        _check_ranks(plan.parallelism, world)
     return VerifyPlan(
         actions=plan.actions,
         predicted_peak_bytes=plan.predicted_peak_bytes,
         predicted_extra_ns=plan.extra_ns,
         model_fingerprint=plan.model_fingerprint,
         counted=plan.counted,
+    )
+
+
+def _check_ranks(planned: Parallelism, world: VerifyWorld | None) -> None:
+    is_replicated = spread_of(planned).is_replicated
+    sharding = Sharding.REPLICATED if is_replicated else Sharding.FSDP2
+    if world is not None and world.sharding is sharding:
+        return
+    job = "one process" if world is None else f"on ranks under {world.sharding.name}"
+    refuse(
+        f"the plan is for {spread_in_words(planned)}, and the job is {job}; verify it on ranks, "
+        f"with --shard {'ddp' if is_replicated else 'fsdp2'} --world-size 2 or 4",
+        "plan",
     )
 
 

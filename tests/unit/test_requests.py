@@ -244,6 +244,8 @@ def test_a_plan_of_several_ranks_is_verified_on_ranks() -> None:
     replicas = replace(plan, parallelism=Parallelism(world_size=8))
     with pytest.raises(InvalidRequestError, match="on ranks, with --shard ddp --world-size"):
         verify_request(workload="mlp", plan=replicas)
+    with pytest.raises(InvalidRequestError, match="on ranks under FSDP2; verify it on ranks"):
+        verify_request(workload="mlp", plan=replicas, shard="fsdp2", world_size=2)
 
 
 def test_ranks_of_a_job_are_named_by_how_they_share_the_model() -> None:

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_map_only
 
-from haversack.errors import NotSupportedError
+from haversack.errors import InvalidRequestError, NotSupportedError
 from haversack.plan import Plan
 from haversack.training import NumberType, Precision
 
@@ -33,6 +33,11 @@ def computed_in(
     Raises NotSupportedError for other precisions than FP32_BF16_COMPUTE, for parameters that are
     not stored in fp32, and for a step that is run for real on a ``device``.
     """
+    if not isinstance(precision, Precision):
+        raise InvalidRequestError(
+            f"{precision!r} is no Precision; give haversack.training.Precision.FP32_BF16_COMPUTE",
+            field="precision",
+        )
     if precision is Precision.UNSPECIFIED:
         return None
     if precision is not Precision.FP32_BF16_COMPUTE or device is not None:

@@ -68,8 +68,15 @@ def calibrate(profile: Profile, plan: Plan, measured: Measured) -> Profile:
 
     Planned with, it predicts for this plan at least what was measured; the basis is MEASURED if
     any moment was above its prediction. A peak below takes nothing from it, as the plan's
-    assumptions then say.
+    assumptions then say. Raises InvalidRequestError for a plan of another model than the profile's.
     """
+    known = {plan.model_fingerprint, profile.model_fingerprint} - {""}
+    if len(known) > 1:
+        raise InvalidRequestError(
+            "the plan is of another model than the profile; calibrate the profile that it was made "
+            "from",
+            field="plan.model_fingerprint",
+        )
     whole = ("the step", measured.peak_bytes, plan.predicted_peak_bytes or 0)
     return calibrated(profile, plan, measured.observed, [whole])
 

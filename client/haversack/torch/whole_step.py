@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from haversack.errors import NotSupportedError
+from haversack.errors import InvalidRequestError, NotSupportedError
 from haversack.observed import BACKWARD, FORWARD, OPTIMIZER, Observed
 from haversack.parallelism import Parallelism
 from haversack.plan import Plan
@@ -104,7 +104,13 @@ def _in_words(spread: Spread) -> str:
 
 def _blocks(model: nn.Module, plan: Plan) -> dict[str, nn.Module]:
     names = [each.block for each in plan.actions if not each.block.startswith("(")]
-    return {name: model.get_submodule(name) for name in names}
+    modules = dict(model.named_modules())
+    missing = next((name for name in names if name not in modules), None)
+    if missing is not None:
+        raise InvalidRequestError(
+            f"the plan is of another model: this one has no {missing}", field="plan.actions"
+        )
+    return {name: modules[name] for name in names}
 
 
 @contextmanager

@@ -18,17 +18,26 @@ from haversack_server.plan import profiled_types
 def moments_bytes(training: Training, profile: Profile) -> tuple[int, tuple[str, ...]]:
     """Give the bytes of the optimizer's state: copies of what has gradients, and counters."""
     if has_its_own(training, profile):
-        own = "optimizer: the workload's own, as it stepped when it was profiled"
+        named = profile.optimizer.name if profile.optimizer else "the workload's own"
+        own = f"optimizer: {named}, as it stepped when it was profiled"
         return profile.optimizer_state_bytes or 0, (own,)
     kind = _kind(training)
-    said = () if training.optimizer else ("optimizer: AdamW",)
     # Gradients of arguments are among those of blocks, and have no moments.
     made = sum(block.gradient_bytes for block in profile.blocks)
     made = profiled_types.stored_bytes(profile, made)
     copied = min(made, sum(block.parameter_bytes for block in profile.blocks))
     counters = kind.counter_bytes * len(_trained(profile))
-    said = (*said, "the optimizer's moments have the parameters' type")
-    return kind.moments * copied + counters, said
+    return kind.moments * copied + counters, (
+        _said(training, profile),
+        "the optimizer's moments have the parameters' type",
+    )
+
+
+def _said(training: Training, profile: Profile) -> str:
+    if not training.optimizer:
+        return "optimizer: AdamW"
+    instead = "" if profile.optimizer_state_bytes is None else ", in place of the profiled one"
+    return f"optimizer: {training.optimizer.name}, as named{instead}"
 
 
 def has_its_own(training: Training, profile: Profile) -> bool:

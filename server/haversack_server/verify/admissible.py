@@ -104,8 +104,11 @@ def _check_plan(request: VerifyRequest) -> None:
             "or selective with operations"
         )
     if options <= {"save"}:
+        why = "recomputes no block" if options else "has no actions, as one that is INFEASIBLE"
         raise InvalidRequestError(
-            "the plan recomputes no block, so there is nothing to verify", field="plan.actions"
+            f"the plan {why}, so there is nothing to verify; plan for a budget between its floor "
+            "and the peak with everything saved",
+            field="plan.actions",
         )
     if request.use_reentrant:
         raise InvalidRequestError(

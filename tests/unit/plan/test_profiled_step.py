@@ -38,6 +38,23 @@ def test_the_optimizer_is_the_profiled_one_unless_another_is_named(
     assert (found.loss, found.device) == (profile.loss, profile.device)
 
 
+@pytest.mark.parametrize(
+    ("profile", "optimizer", "said"),
+    [
+        (PROFILE, Optimizer.UNSPECIFIED, "optimizer: AdamW"),
+        (PROFILE, Optimizer.SGD, "optimizer: SGD, as named"),
+        (OWN, Optimizer.SGD, "optimizer: SGD, as named, in place of the profiled one"),
+        (OWN, Optimizer.UNSPECIFIED, "optimizer: the workload's own, as it stepped"),
+        (GIVEN, Optimizer.UNSPECIFIED, "optimizer: ADAMW, as it stepped when it was profiled"),
+    ],
+)
+def test_an_answer_says_whose_optimizer_it_counts(
+    profile: Profile, optimizer: Optimizer, said: str
+) -> None:
+    answer = planned(10**6, profile, training=Training(optimizer=optimizer))
+    assert [each for each in answer.assumptions if each.startswith(said)]
+
+
 def test_microbatches_are_those_of_one_step() -> None:
     found = planned(10**6, training=Training(optimizer=Optimizer.SGD, accumulation=4)).counted
     assert found is not None

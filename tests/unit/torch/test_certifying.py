@@ -231,6 +231,12 @@ def test_a_step_without_an_optimizer_is_not_a_whole_one() -> None:
     assert error.value.field == "workload.optimizer"
 
 
+def test_a_plan_of_another_model_is_refused_by_the_block_that_is_not_there() -> None:
+    with pytest.raises(InvalidRequestError, match=r"this one has no layers\.99") as error:
+        certify(workload_of(), actions({"layers.99": "recompute"}))
+    assert error.value.field == "plan.actions"
+
+
 def test_a_workload_steps_the_optimizer_that_is_named_else_its_own_else_adamw() -> None:
     own = workload_of(OPTIMIZERS["momentum"])
     assert with_optimizer(own) is own

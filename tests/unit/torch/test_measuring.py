@@ -126,6 +126,14 @@ def test_figures_go_into_the_next_estimate() -> None:
     assert phases[0].allocated_bytes == figures.observed.of_phase("backward")
 
 
+def test_a_plan_of_another_model_calibrates_no_profile() -> None:
+    plan = Plan(model_fingerprint="other", predicted_peak_bytes=1)
+    measured: Any = None  # which is not looked at
+    with pytest.raises(InvalidRequestError, match="another model than the profile") as error:
+        calibrate(Profile(model_fingerprint="own"), plan, measured)
+    assert error.value.field == "plan.model_fingerprint"
+
+
 def test_a_calibrated_profile_keeps_free_what_any_block_needed_beyond_its_prediction() -> None:
     def moments(*sizes: int) -> tuple[MomentPeak, ...]:
         places = (("forward", "a"), ("forward", "b"), ("backward", "a"), ("optimizer", ""))

@@ -222,7 +222,10 @@ def _draw_costs(page: Page, report: VerifyReport) -> None:
     page.table([Column(), *(Column(name, figures=True) for name in headings)], rows)
     if memory is not None and memory.predicted_peak_bytes is not None and not report.applied:
         predicted = format_bytes(memory.predicted_peak_bytes)
-        said = f"the plan predicts {predicted} with model states, which are not in these figures"
+        said = (
+            f"the plan predicts {predicted}, of its own ranks and types and with model states, "
+            "which are not in these figures: not compared"
+        )
         page.indented((said, DIM))
 
 
