@@ -11,7 +11,7 @@ from haversack.errors import InvalidRequestError, NotSupportedError
 from haversack.plan import BudgetConversion, PlanRequest
 from haversack.profile import Profile
 from haversack.run import BytesKind, Training
-from haversack.spread import spread_of
+from haversack.spread import spread_in_words, spread_of
 from haversack.units import format_bytes
 from haversack_server.memory.bounds import MOST
 from haversack_server.plan import limits, profiled_replicas, profiled_types
@@ -118,8 +118,8 @@ def _ranks_said(request: PlanRequest) -> tuple[str, ...]:
         written = format_bytes(gradient_bytes)
         return profiled_replicas.said(request.parallelism, profile.device, written)
     return (
-        f"ranks: all {spread.ranks} are alike but for padding; the plan is of rank 0, which has "
-        "the largest shards",
+        f"ranks: {spread_in_words(request.parallelism)}; all are alike but for padding, and the "
+        "plan is of rank 0, which has the largest shards",
         "units of fully_shard: the profile's blocks, and the model around them",
         profiled_types.said(profile, request.training),
     )
