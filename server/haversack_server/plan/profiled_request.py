@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 
 from haversack.basis import Basis
 from haversack.errors import InvalidRequestError, NotSupportedError
+from haversack.parallelism import Sharding
 from haversack.plan import BudgetConversion, PlanRequest
 from haversack.profile import Profile
 from haversack.run import BytesKind, Training
@@ -111,6 +112,8 @@ def _kept_free(profile: Profile | None) -> tuple[str, ...]:
 def _ranks_said(request: PlanRequest) -> tuple[str, ...]:
     """Say which rank is meant, and how the model is wrapped."""
     spread, profile = spread_of(request.parallelism), request.profile
+    if spread.ranks == 1 and request.parallelism.sharding is Sharding.FSDP2:
+        return ("ranks: one, so nothing is sharded; give the number of GPUs to shard over",)
     if spread.ranks == 1 or profile is None:
         return ()
     if spread.is_replicated:

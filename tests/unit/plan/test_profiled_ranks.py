@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from haversack.parallelism import Parallelism
+from haversack.parallelism import Parallelism, Sharding
 from haversack.plan import MomentPeak, PlanRequest
 from haversack.profile import OptionTable, Profile, ProfileBlock
 from haversack.run import Budget, Optimizer, Training
@@ -56,6 +56,17 @@ def test_an_earlier_microbatch_s_output_is_there_until_the_next_has_returned() -
     gradients = 4 * 8
     # The last part: 14 while the model runs, beside all of one output; 15 when it has returned.
     assert [b - a - gradients for a, b in zip(one, two, strict=True)] == [0, 5, 5, 7 + 14 - 15]
+
+
+def test_shards_of_no_number_of_ranks_are_said_to_be_none() -> None:
+    request = PlanRequest(
+        profile=PROFILE,
+        budget=Budget(bytes=2**40),
+        parallelism=Parallelism(sharding=Sharding.FSDP2),
+        training=Training(optimizer=Optimizer.SGD),
+    )
+    said = plan(request).assumptions
+    assert "ranks: one, so nothing is sharded; give the number of GPUs to shard over" in said
 
 
 def test_buckets_stand_beside_gradients_or_are_the_gradients() -> None:
