@@ -31,6 +31,7 @@ SETTINGS = frozenset(
 )
 # Names under which the layers of transformers take the cache that they write to.
 _CACHES = ("past_key_values", "past_key_value", "layer_past", "cache")
+_CONTAINERS = (list, dict)  # a tuple of types: the compiler cannot trace a union of them
 _Contexts = tuple[contextlib.AbstractContextManager[Any], contextlib.AbstractContextManager[Any]]
 
 
@@ -139,7 +140,7 @@ def _copied(given: Any) -> Any:
 
 def _has_containers(given: tuple[tuple[Any, ...], dict[str, Any]]) -> bool:
     args, kwargs = given
-    return any(isinstance(each, list | dict) for each in (*args, *kwargs.values()))
+    return any(isinstance(each, _CONTAINERS) for each in (*args, *kwargs.values()))
 
 
 def both(outer: ContextFn, inner: ContextFn) -> ContextFn:
