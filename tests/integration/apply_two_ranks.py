@@ -1,15 +1,14 @@
 """One rank of two: steps under DDP and FSDP2 with and without a plan, which must be equal.
 
-Run by test_apply_models.py, as a program: ``apply_two_ranks.py RANK FILE``.
+Run by test_apply_models.py, as a program of gloo_ranks.py.
 """
 
 import itertools
-import os
-import sys
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from tests.integration.gloo_ranks import WIDTH, Dropping, be_rank
 from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
@@ -19,30 +18,10 @@ from haversack.run import BlockAction
 from haversack.torch import apply
 from haversack.torch.blocks import fingerprint
 
-WIDTH = 8
 CUT = "selective aten.tanh.default:0 without aten.addmm.default:0"
 
 
-class Model(nn.Module):
-    """Blocks with dropout."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(
-            nn.Sequential(
-                nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Dropout(0.3), nn.Linear(WIDTH, WIDTH)
-            )
-            for _ in range(3)
-        )
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        """Run the blocks in turn."""
-        for layer in self.layers:
-            hidden = layer(hidden)
-        return hidden
-
-
-def wrapped(model: Model, *, shards: bool) -> Any:
+def wrapped(model: Dropping, *, shards: bool) -> Any:
     """Spread a model over both ranks."""
     if not shards:
         return DistributedDataParallel(model)
@@ -66,7 +45,7 @@ def step(model: nn.Module) -> list[Tensor]:
 def equal(*, shards: bool) -> bool:
     """Compare a step with a plan and one without."""
     torch.manual_seed(0)
-    model = Model()
+    model = Dropping(3)
     options = itertools.cycle(("recompute", "selective aten.addmm.default:0", CUT))
     plan = Plan(
         actions=tuple(
@@ -81,11 +60,10 @@ def equal(*, shards: bool) -> bool:
     return all(map(torch.equal, planned, plain))
 
 
+def compare() -> str:
+    """Compare under both."""
+    return f"DDP {equal(shards=False)}, FSDP2 {equal(shards=True)}"
+
+
 if __name__ == "__main__":
-    rank, file = int(sys.argv[1]), sys.argv[2]
-    dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=2)
-    print(f"DDP {equal(shards=False)}, FSDP2 {equal(shards=True)}")
-    dist.destroy_process_group()
-    sys.stdout.flush()
-    # gloo's threads may still hold tensors, and to drop one while Python ends aborts the process
-    os._exit(0)
+    be_rank(compare)

@@ -1,18 +1,17 @@
 """One rank of several: real steps with and without a plan, and the peak of the planned one.
 
-Run by test_sharded_plans.py, as a program: ``planned_ranks.py RANK FILE PLAN``; the plan says how
-the ranks share the model. Prints what was equal, and the highest bytes of forward and backward with
-what stands beside them.
+Run by test_sharded_plans.py, as a program of gloo_ranks.py, with a file of a plan, which says how
+the ranks share the model. Prints what was equal, and the highest bytes of forward and backward
+with what stands beside them.
 """
 
-import os
-import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from tests.integration.gloo_ranks import be_rank
 from tests.integration.small_gpt import BLOCKS, workload_of
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
@@ -79,7 +78,7 @@ def measured(model: nn.Module, forward: Forward, workload: Any, live: Any) -> in
     return standing + int(live.peak_bytes)
 
 
-def main(plan_file: str) -> None:
+def main(plan_file: str) -> str:
     """Compare, then measure."""
     workload, plan = workload_of(), read_plan(plan_file)
     model: Any = workload.model
@@ -97,15 +96,8 @@ def main(plan_file: str) -> None:
             model.zero_grad()
         equal = all(map(torch.equal, planned, plain))
         del plain, planned
-        print(equal, measured(model, forward, workload, live))
+        return f"{equal} {measured(model, forward, workload, live)}"
 
 
 if __name__ == "__main__":
-    rank, file = int(sys.argv[1]), sys.argv[2]
-    ranks = spread_of(read_plan(sys.argv[3]).parallelism or Parallelism()).ranks
-    dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=ranks)
-    main(sys.argv[3])
-    dist.destroy_process_group()
-    sys.stdout.flush()
-    # gloo's threads may still hold tensors, and to drop one while Python ends aborts the process
-    os._exit(0)
+    be_rank(main)

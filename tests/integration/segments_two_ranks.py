@@ -1,19 +1,18 @@
 """One rank of two: steps under FSDP2 with and without segments, which must be equal to the bit.
 
-Run by test_sharded_segments.py, as a program: ``segments_two_ranks.py RANK FILE``. Prints what was
-not as without segments, and the collectives of one case.
+Run by test_sharded_segments.py, as a program of gloo_ranks.py. Prints what was not as without
+segments, and the collectives of one case.
 """
 
 import itertools
-import os
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from tests.integration.gloo_ranks import WIDTH, Dropping, be_rank
+from torch import Tensor
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 from haversack.plan import Plan
@@ -21,7 +20,6 @@ from haversack.run import BlockAction
 from haversack.torch import apply
 from haversack_server.worker.collectives import Collectives
 
-WIDTH = 8
 PATHS: Mapping[str, tuple[tuple[int, ...], ...]] = {
     "a segment of two and one of three": ((1,), (1,), (2,), (2,), (2,)),
     "segments in a segment": ((1, 1, 1), (1, 1), (1,), (1, 2), (1,)),
@@ -31,29 +29,10 @@ TYPES = MixedPrecisionPolicy(
 )
 
 
-class Model(nn.Module):
-    """Blocks with dropout."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(
-            nn.Sequential(
-                nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Dropout(0.3), nn.Linear(WIDTH, WIDTH)
-            )
-            for _ in range(5)
-        )
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        """Run the blocks in turn."""
-        for layer in self.layers:
-            hidden = layer(hidden)
-        return hidden
-
-
 def sharded(*, reshards: bool, types: MixedPrecisionPolicy, own_linear: bool) -> Any:
     """Make a model, the same each time; a unit of its own may be within a block's."""
     torch.manual_seed(0)
-    model = Model()
+    model = Dropping(5)
     for layer in model.layers:
         if own_linear:
             inner: Any = next(layer.children())
@@ -119,11 +98,10 @@ def planned(paths: tuple[tuple[int, ...], ...]) -> Plan:
     )
 
 
+def main() -> list[int]:
+    """Give the collectives of one case."""
+    return sorted(compare().values())
+
+
 if __name__ == "__main__":
-    rank, file = int(sys.argv[1]), sys.argv[2]
-    dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=2)
-    print(sorted(compare().values()))
-    dist.destroy_process_group()
-    sys.stdout.flush()
-    # gloo's threads may still hold tensors, and to drop one while Python ends aborts the process
-    os._exit(0)
+    be_rank(main)

@@ -1,9 +1,6 @@
 """Plans applied to real models: of transformers, under DDP and under FSDP2, equal to the bit."""
 
 import itertools
-import os
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +13,7 @@ pytest.importorskip("transformers", reason="the models are those of transformers
 import torch
 import torch.distributed as dist
 import transformers
+from tests.integration.gloo_ranks import run_ranks
 from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
@@ -157,17 +155,5 @@ def test_wrappers_of_pytorch_compute_the_same_before_and_after(wrapped: Any, bef
 
 @pytest.mark.slow
 def test_two_ranks_compute_the_same(tmp_path: Path) -> None:
-    program = Path(__file__).with_name("apply_two_ranks.py")
-    path = os.pathsep.join(str(program.parents[2] / each) for each in ("client", "."))
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, str(program), str(rank), str(tmp_path / "gloo")],
-            env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    for said, failed in (rank.communicate(timeout=180) for rank in ranks):
+    for said, failed in run_ranks("apply_two_ranks.py", 2, tmp_path):
         assert said == "DDP True, FSDP2 True\n", failed

@@ -4,8 +4,6 @@ The certificate follows the storages of a step under ``fully_shard`` or Distribu
 reads no prediction; the real step runs on ranks of gloo, under the worker's own tracker.
 """
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import pytest
 pytest.importorskip("torch", reason="models of PyTorch are sharded")
 
 import torch
+from tests.integration.gloo_ranks import run_ranks
 from tests.integration.planned_gpt import (
     APART,
     MIXED,
@@ -156,21 +155,9 @@ def test_real_ranks_compute_the_same_and_need_what_is_certified(case: str, tmp_p
     observed = whole_step(workload, answer, parallelism=parallelism)
     plan_file = str(tmp_path / "plan.json")
     write_plan(answer, plan_file)
-    program = Path(__file__).with_name("planned_ranks.py")
-    root = program.parents[2]
-    path = os.pathsep.join(str(root / each) for each in ("client", "server", "."))
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, str(program), str(rank), str(tmp_path / "gloo"), plan_file],
-            env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(spread_of(parallelism).ranks)
-    ]
+    ranks = spread_of(parallelism).ranks
     highest = max(observed.of_phase("forward"), observed.of_phase("backward"))
-    for said, failed in (rank.communicate(timeout=180) for rank in ranks):
+    for said, failed in run_ranks("planned_ranks.py", ranks, tmp_path, plan_file):
         equal, peak_bytes = said.split() or (failed, "0")
         assert equal == "True", failed
         assert int(peak_bytes) <= highest <= APART * int(peak_bytes)

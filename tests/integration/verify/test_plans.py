@@ -33,6 +33,18 @@ PLAN = VerifyPlan(
     predicted_peak_bytes=2**30,
     predicted_extra_ns=5,
 )
+# Four blocks in a segment, the first two of them in one within.
+NEST = VerifyPlan(
+    actions=tuple(
+        BlockAction(
+            block=f"layers.{place}",
+            option="recompute",
+            segment=1,
+            inner_segments=(1,) if place < 2 else (),
+        )
+        for place in range(4)
+    )
+)
 COUNTED = CountedStep(
     optimizer=Optimizer.ADAMW, standing_bytes=256 * 32 * 4, loss="the model's output", device="cpu"
 )
@@ -112,16 +124,7 @@ async def test_a_segment_runs_again_as_one_and_each_of_its_blocks_is_counted(
 
 
 async def test_a_block_of_a_segment_within_is_expected_to_run_once_more(verify: Verify) -> None:
-    actions = tuple(
-        BlockAction(
-            block=f"layers.{place}",
-            option="recompute",
-            segment=1,
-            inner_segments=(1,) if place < 2 else (),
-        )
-        for place in range(4)
-    )
-    report = await verify("mlp", args_json=LARGE, plan=VerifyPlan(actions=actions))
+    report = await verify("mlp", args_json=LARGE, plan=NEST)
     assert (report.failure, report.verdict) == (None, VerifyVerdict.EQUIVALENT)
     counts = [(count.entries, count.expected_entries) for count in report.recompute_counts]
     assert counts == [(3, 3), (3, 3), (2, 2), (2, 2)]
@@ -161,18 +164,8 @@ async def test_random_numbers_that_a_segment_does_not_restore_are_found(verify: 
 async def test_ranks_gather_weights_for_the_blocks_of_a_segment_as_for_others(
     verify: Verify, schedule: VerifySchedule, times: int
 ) -> None:
-    actions = tuple(
-        BlockAction(
-            block=f"layers.{place}",
-            option="recompute",
-            segment=1,
-            inner_segments=(1,) if place < 2 else (),
-        )
-        for place in range(4)
-    )
     world = VerifyWorld(size=2, sharding=Sharding.FSDP2)
-    plan = VerifyPlan(actions=actions)
-    report = await verify("mlp", plan=plan, world=world, args_json=LARGE, schedule=schedule)
+    report = await verify("mlp", plan=NEST, world=world, args_json=LARGE, schedule=schedule)
     assert (report.failure, report.verdict) == (None, VerifyVerdict.EQUIVALENT)
     counts = [(count.entries, count.expected_entries) for count in report.recompute_counts]
     assert counts == [(3 * times, 3 * times)] * 2 + [(2 * times, 2 * times)] * 2

@@ -36,7 +36,7 @@ def _large(block: ProfileBlock) -> ProfileBlock:
 LARGE: Profile = replace(PROFILE, blocks=tuple(map(_large, PROFILE.blocks)))
 
 
-def _followed(fields: Mapping[str, Any], ways: Mapping[str, Mapping[str, Any]]) -> None:
+def _check_followed(fields: Mapping[str, Any], ways: Mapping[str, Mapping[str, Any]]) -> None:
     """Ask below the floor; then each way that is advised, at the floor that it promises."""
     floor_bytes = planned(10**9, LARGE, **fields).floor_bytes
     answer = planned(floor_bytes - 1, LARGE, **fields)
@@ -62,7 +62,7 @@ def test_each_advice_lowers_the_floor_by_what_it_says() -> None:
         "optimizer sgd_momentum": {"training": LIGHT},
         "2 GPUs under FSDP2": {"parallelism": two},
     }
-    _followed({"training": ADAMW, "constraints": must}, ways)
+    _check_followed({"training": ADAMW, "constraints": must}, ways)
 
 
 @pytest.mark.parametrize("fault", [MissingExtraError, InternalError])
@@ -86,6 +86,6 @@ def test_ranks_that_shard_are_doubled_and_replicas_are_sharded() -> None:
     four = Parallelism(world_size=4, sharding=Sharding.FSDP2)
     eight = {"parallelism": Parallelism(world_size=8, sharding=Sharding.FSDP2)}
     shared = {"training": replace(LIGHT, accumulation=1)}
-    _followed({**shared, "parallelism": four}, {"8 GPUs under FSDP2": eight})
+    _check_followed({**shared, "parallelism": four}, {"8 GPUs under FSDP2": eight})
     replicas = Parallelism(world_size=8)
-    _followed({**shared, "parallelism": replicas}, {"8 GPUs under FSDP2": eight})
+    _check_followed({**shared, "parallelism": replicas}, {"8 GPUs under FSDP2": eight})
