@@ -98,13 +98,14 @@ class VerifyOptions(TypedDict, total=False):
     factory's keyword arguments, as a mapping or as the text of a JSON object. ``plan`` may be a
     file of one; ``shard`` is "ddp" or "fsdp2", with a ``world_size`` of 2 or 4. ``resume`` "2:4"
     saves on 2 ranks and goes on with 4, under "fsdp2" unless ``shard`` says else; ``saved_as``
-    is "sharded" or "full". ``weights`` is a safetensors file or a folder of them, by its absolute
-    path where the job runs.
+    is "sharded" or "full". ``device_count`` gives one process several GPUs, from ``device`` on.
+    ``weights`` is a safetensors file or a folder of them, by its absolute path where the job runs.
     """
 
     args: Mapping[str, Any] | str | None
     seed: int
     device: str
+    device_count: int | None
     strict: bool
     waive: Sequence[Facet | str]
     deadline: float | None

@@ -35,6 +35,8 @@ from haversack.verify_jobs import ListVerifyJobsRequest
 Columns = Mapping[str, Any]
 Part = TypeVar("Part")
 
+_COUNTED = ("seed", "threads", "device_count")  # may come as numbers of numpy
+
 # A variation has the subject, the kernel profile and the budget of its request.
 _VARIED = [
     keyword
@@ -137,7 +139,7 @@ def verify_request(*, workload: str, **options: Unpack[VerifyOptions]) -> Verify
     """Build the request for a Verify job of a built-in workload, or of "package.module:factory"."""
     _refuse_unknown("verify_request", options, VerifyOptions)
     given: dict[str, Any] = dict(options)
-    given |= {name: checks.plain(given[name]) for name in ("seed", "threads") if name in given}
+    given |= {name: checks.plain(given[name]) for name in _COUNTED if name in given}
     reference = _reference(workload, given.pop("args", None))
     limits = VerifyLimits(
         deadline_ns=nanoseconds(given.pop("deadline", None), "limits.deadline_ns"),

@@ -123,6 +123,7 @@ class VerifyRequest:
     world: VerifyWorld | None = None
     resume: VerifyResume | None = None
     weights: str = ""
+    device_count: int | None = None
 
     def __post_init__(self) -> None:
         found = workload_violations("workload", self.workload)
@@ -130,6 +131,7 @@ class VerifyRequest:
             found += job_id_violations(self.job_id)
         found += checks.integer("seed", self.seed, most=LARGEST_SEED)
         found += checks.optional_integer("threads", self.threads, least=1, most=1024)
+        found += checks.optional_integer("device_count", self.device_count, least=1, most=64)
         found += _device_violations(self.device)
         found += self._setting_violations()
         check(found)

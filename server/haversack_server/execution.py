@@ -99,6 +99,7 @@ class Executor:
             most_memory_bytes=self._limits.memory_bytes,
             threads=job.request.threads or 1,
             ranks=most_ranks(job.request),
+            device_count=job.request.device_count or 1,
             preloads=_preloads(job.request),
         )
 

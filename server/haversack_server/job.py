@@ -11,7 +11,7 @@ from typing import Any
 
 from haversack.errors import HaversackError, InternalError
 from haversack.verify import FailureReason, JobState, VerifyEvent, VerifyReport, VerifyRequest
-from haversack_server.verify.shardable import devices_of
+from haversack_server.verify.shardable import devices_of, gpu_count
 
 _ENDS = {
     FailureReason.CANCELLED: JobState.CANCELLED,
@@ -43,9 +43,8 @@ class Job:
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """The devices that it needs for itself: a GPU for each rank, or the CPU."""
-        world = self.request.world
-        return devices_of(self.device, 1 if world is None else world.size)
+        """The devices that it needs for itself: as many GPUs as it asks for, or the CPU."""
+        return devices_of(self.device, gpu_count(self.request))
 
     @property
     def is_over(self) -> bool:

@@ -78,9 +78,9 @@ class LocalPlace:
         """What reports call it."""
         return "local"
 
-    def check_device(self, device: str, ranks: int) -> None:
-        """Raise InvalidRequestError unless this machine has the device, and one for each rank."""
-        check_attached(device, ranks)
+    def check_device(self, device: str, gpus: int) -> None:
+        """Raise InvalidRequestError unless this machine has as many GPUs, from the device on."""
+        check_attached(device, gpus)
 
     async def devices(self) -> ListVerifyDevicesResponse:
         """List this machine's GPUs, as they are now."""
@@ -168,7 +168,7 @@ def half_of_memory() -> int:
 async def _taken(start: Start) -> tuple[VerifyDevice, ...]:
     """Look at the GPUs of a job, off the event loop: NVML may take a second to wake a driver."""
     try:
-        return await asyncio.to_thread(take, devices_of(start.device, start.ranks))
+        return await asyncio.to_thread(take, devices_of(start.device, start.gpus))
     except GpuUnavailableError as missing:
         raise NotStartedError(str(missing)) from missing
 

@@ -16,8 +16,8 @@ class Start:
     """What a place must know to start a job's process; it travels as JSON.
 
     ``memory_bytes`` is what the request asks for, ``most_memory_bytes`` what the operator allows:
-    half of the machine's memory if None. ``ranks`` are its processes, each of ``threads``.
-    ``preloads`` name what takes seconds to load.
+    half of the machine's memory if None. ``ranks`` are its processes, each of ``threads``, and
+    ``device_count`` the GPUs of one that has several. ``preloads`` name what takes seconds to load.
     """
 
     job_id: str
@@ -27,7 +27,13 @@ class Start:
     most_memory_bytes: int | None = None
     threads: int = 1
     ranks: int = 1
+    device_count: int = 1
     preloads: tuple[str, ...] = ()
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs it has where its device is one."""
+        return max(self.ranks, self.device_count)
 
 
 class JobProcess(Protocol):
@@ -68,8 +74,8 @@ class Place(Protocol):
         """What reports call it: "local" or "ray"."""
         ...
 
-    def check_device(self, device: str, ranks: int) -> None:
-        """Raise InvalidRequestError if no process can have the device, one for each rank."""
+    def check_device(self, device: str, gpus: int) -> None:
+        """Raise InvalidRequestError if no job can have the device, or so many GPUs from it on."""
         ...
 
     async def devices(self) -> ListVerifyDevicesResponse:

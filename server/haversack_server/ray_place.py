@@ -1,6 +1,6 @@
 """Processes of jobs on the machines of a Ray cluster: an actor for each, which holds its process.
 
-Ray finds the machine, with a GPU for each rank of a job on GPUs, and the processors of its threads.
+Ray finds the machine, with as many GPUs as a job has, and the processors of its threads.
 An actor that is lost before the job's process ran is replaced, once; what ran is never run again.
 Knows nothing of what frames say; imports ray when it connects, and torch never.
 """
@@ -58,12 +58,12 @@ class RayPlace:
         """What reports call it."""
         return "ray"
 
-    def check_device(self, device: str, ranks: int) -> None:
+    def check_device(self, device: str, gpus: int) -> None:
         """Raise InvalidRequestError for a GPU by its number: a job gets those that are free."""
         if device.startswith("cuda") and device != _GPU:
             raise InvalidRequestError(
                 f"{device} names a GPU of one machine; a job on a cluster gets any GPU that is "
-                f"free, one for each rank, and sees them as {_GPU} on: give that, or cpu",
+                f"free, as many as it asks for, and sees them as {_GPU} on: give that, or cpu",
                 field="device",
             )
 

@@ -16,9 +16,9 @@ _log = logging.getLogger(__name__)
 
 
 def needs_of(start: Start) -> dict[str, int]:
-    """Give what a machine must have free: the ranks of a job stay together, each with its GPU."""
+    """Give what a machine must have free: a job stays together, with all of its GPUs."""
     needs = {"CPU": start.threads * start.ranks}
-    return needs if start.device == "cpu" else {**needs, "GPU": start.ranks}
+    return needs if start.device == "cpu" else {**needs, "GPU": start.gpus}
 
 
 def check_machines(ray: Any, needs: Mapping[str, int]) -> None:

@@ -202,6 +202,7 @@ def verify_requests() -> Strategy:
         determinism_check=st.sampled_from(["", "default", "none"]),
         waivers=st.lists(st.sampled_from([each for each in Facet if each])).map(tuple),
         threads=st.none() | st.integers(1, 1024),
+        device_count=st.none() | st.integers(1, 64),
         regions=NOTHING,
     )
 

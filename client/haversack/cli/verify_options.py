@@ -139,6 +139,14 @@ JOB = [
     ),
     options.option(
         "Job",
+        "--device-count",
+        field="device_count",
+        about="GPUs of the job's one process, from --device on, for a model that its factory puts "
+        "on several. Default: 1.",
+        type=Whole(),
+    ),
+    options.option(
+        "Job",
         "--deadline",
         field="limits.deadline_ns",
         about="Seconds that the job may run before it is killed. Default: 300.",

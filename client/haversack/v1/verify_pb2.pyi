@@ -468,6 +468,7 @@ class VerifyRequest(_message.Message):
     WORLD_FIELD_NUMBER: _builtins.int
     RESUME_FIELD_NUMBER: _builtins.int
     WEIGHTS_FIELD_NUMBER: _builtins.int
+    DEVICE_COUNT_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """Id of the job, 1 to 128 of the characters A-Z a-z 0-9 . _ -; the server makes one if empty.
     The same id with the same request re-attaches to the job, or streams its stored report.
@@ -513,6 +514,11 @@ class VerifyRequest(_message.Message):
     an absolute path where the job runs, inside a folder that the operator allowed. Safetensors only:
     what may hold a pickle (.pt, .bin, .pt2, ...) is refused. The weights that the workload makes
     itself if empty.
+    """
+    device_count: _builtins.int
+    """GPUs that the job's one process has, from device on, 1 to 64; 1 if not given. With several the
+    factory puts the model and its arguments where they belong, since Verify moves nothing then. Not
+    with ranks, which have a GPU each, nor with a plan.
     """
     @_builtins.property
     def workload(self) -> _common_pb2.WorkloadReference:
@@ -579,17 +585,22 @@ class VerifyRequest(_message.Message):
         world: Global___VerifyWorld | None = ...,
         resume: Global___VerifyResume | None = ...,
         weights: _builtins.str = ...,
+        device_count: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_early_stop", b"_early_stop", "_preserve_rng_state", b"_preserve_rng_state", "_threads", b"_threads", "early_stop", b"early_stop", "limits", b"limits", "plan", b"plan", "preserve_rng_state", b"preserve_rng_state", "resume", b"resume", "threads", b"threads", "workload", b"workload", "world", b"world"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_device_count", b"_device_count", "_early_stop", b"_early_stop", "_preserve_rng_state", b"_preserve_rng_state", "_threads", b"_threads", "device_count", b"device_count", "early_stop", b"early_stop", "limits", b"limits", "plan", b"plan", "preserve_rng_state", b"preserve_rng_state", "resume", b"resume", "threads", b"threads", "workload", b"workload", "world", b"world"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_early_stop", b"_early_stop", "_preserve_rng_state", b"_preserve_rng_state", "_threads", b"_threads", "determinism_check", b"determinism_check", "deterministic_algorithms", b"deterministic_algorithms", "device", b"device", "early_stop", b"early_stop", "job_id", b"job_id", "keep_after_disconnect", b"keep_after_disconnect", "limits", b"limits", "plan", b"plan", "preserve_rng_state", b"preserve_rng_state", "regions", b"regions", "resume", b"resume", "schedule", b"schedule", "seed", b"seed", "strict", b"strict", "threads", b"threads", "use_reentrant", b"use_reentrant", "waivers", b"waivers", "weights", b"weights", "workload", b"workload", "world", b"world"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_device_count", b"_device_count", "_early_stop", b"_early_stop", "_preserve_rng_state", b"_preserve_rng_state", "_threads", b"_threads", "determinism_check", b"determinism_check", "deterministic_algorithms", b"deterministic_algorithms", "device", b"device", "device_count", b"device_count", "early_stop", b"early_stop", "job_id", b"job_id", "keep_after_disconnect", b"keep_after_disconnect", "limits", b"limits", "plan", b"plan", "preserve_rng_state", b"preserve_rng_state", "regions", b"regions", "resume", b"resume", "schedule", b"schedule", "seed", b"seed", "strict", b"strict", "threads", b"threads", "use_reentrant", b"use_reentrant", "waivers", b"waivers", "weights", b"weights", "workload", b"workload", "world", b"world"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__device_count: _TypeAlias = _typing.Literal["device_count"]  # noqa: Y015
+    _WhichOneofArgType__device_count: _TypeAlias = _typing.Literal["_device_count", b"_device_count"]  # noqa: Y015
     _WhichOneofReturnType__early_stop: _TypeAlias = _typing.Literal["early_stop"]  # noqa: Y015
     _WhichOneofArgType__early_stop: _TypeAlias = _typing.Literal["_early_stop", b"_early_stop"]  # noqa: Y015
     _WhichOneofReturnType__preserve_rng_state: _TypeAlias = _typing.Literal["preserve_rng_state"]  # noqa: Y015
     _WhichOneofArgType__preserve_rng_state: _TypeAlias = _typing.Literal["_preserve_rng_state", b"_preserve_rng_state"]  # noqa: Y015
     _WhichOneofReturnType__threads: _TypeAlias = _typing.Literal["threads"]  # noqa: Y015
     _WhichOneofArgType__threads: _TypeAlias = _typing.Literal["_threads", b"_threads"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__device_count) -> _WhichOneofReturnType__device_count | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__early_stop) -> _WhichOneofReturnType__early_stop | None: ...
     @_typing.overload

@@ -109,5 +109,5 @@ def check_devices(devices: Sequence[str]) -> None:
         if len(gpus) > 1 and gpu.parent_uuid:
             raise GpuUnavailableError(
                 f"{device} is a MIG instance ({gpu.name}), and CUDA shows a process no more than "
-                "one: ranks need whole GPUs"
+                "one: a job of several needs whole GPUs"
             )

@@ -14,7 +14,12 @@ from haversack_server.verify.catalog import check_built_in
 from haversack_server.verify.entry_points import check_allowed
 from haversack_server.verify.library import is_of_library
 from haversack_server.verify.resumable import check_resumable
-from haversack_server.verify.shardable import check_sharded, devices_of
+from haversack_server.verify.shardable import (
+    check_device_count,
+    check_sharded,
+    devices_of,
+    gpu_count,
+)
 from haversack_server.verify.weight_files import check_weights
 
 _OPTIONS = ("save", "recompute")
@@ -30,7 +35,7 @@ def check_admissible(
     """Raise the error that says why the request cannot run here.
 
     ``check_device`` is that of the place where it would run, asked for a device and the number of
-    ranks; this machine's if None.
+    GPUs; this machine's if None.
     """
     if request.weights:
         check_weights(request.weights, weights_dirs)
@@ -42,8 +47,8 @@ def check_admissible(
         check_resumable(request, request.resume)
     elif request.world is not None and request.world.size > 1:
         check_sharded(request, request.world)
-    ranks = request.world.size if request.world else 1
-    (check_device or check_attached)(request.device, ranks)
+    check_device_count(request)
+    (check_device or check_attached)(request.device, gpu_count(request))
 
 
 def _refuse_weights(request: VerifyRequest) -> None:
@@ -74,12 +79,12 @@ def _check_packages(name: str, verb: str) -> None:
             )
 
 
-def check_attached(device: str, ranks: int = 1) -> None:
-    """Raise InvalidRequestError unless this machine has a GPU for each rank, from ``device`` on."""
+def check_attached(device: str, gpus: int = 1) -> None:
+    """Raise InvalidRequestError unless this machine has as many GPUs, from ``device`` on."""
     if not device.startswith("cuda"):
         return
     try:
-        check_devices(devices_of(device, ranks))
+        check_devices(devices_of(device, gpus))
     except GpuUnavailableError as missing:
         raise InvalidRequestError(f"{missing}; cpu would do", field="device") from missing
 

@@ -28,12 +28,12 @@ _STEPS = {
 
 
 def evidence(
-    runs: Outcomes, facets: Sequence[FacetResult], schedule: VerifySchedule, device: str
+    runs: Outcomes, facets: Sequence[FacetResult], schedule: VerifySchedule, request: VerifyRequest
 ) -> VerifyEvidence:
     """Say what is proved, and what is not."""
     return VerifyEvidence(
         proves=tuple(_proves(runs, facets, schedule)),
-        does_not_prove=tuple(_does_not_prove(runs, schedule, device)),
+        does_not_prove=tuple(_does_not_prove(runs, schedule, request)),
     )
 
 
@@ -88,15 +88,19 @@ def _control(runs: Outcomes) -> str:
     )
 
 
-def _does_not_prove(runs: Outcomes, schedule: VerifySchedule, device: str) -> Iterable[str]:
+def _does_not_prove(
+    runs: Outcomes, schedule: VerifySchedule, request: VerifyRequest
+) -> Iterable[str]:
     yield "Anything about other inputs, shapes, seeds or versions of torch"
-    if device == "cpu":
+    if request.device in ("", "cpu"):
         yield (
             "Anything about a GPU: its kernels, their order, its random generators and autograd's "
             "device threads; a CPU run is no evidence for one GPU or for several"
         )
-    else:
+    elif (request.device_count or 1) == 1:
         yield "Anything about several devices or their collectives"
+    else:
+        yield "Anything about collectives, or about more GPUs than these of one process"
     if schedule is not VerifySchedule.TWO_STEPS:
         yield "Anything about optimizer steps, or about losses and histories used a step later"
     if schedule is not VerifySchedule.TWO_MICROBATCHES:

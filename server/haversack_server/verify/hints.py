@@ -81,4 +81,9 @@ def _random_hint(sources: Collection[str]) -> str:
             "outside the region and pass what was drawn, or restore the others with "
             "context_fn=haversack.torch.replay_context()"
         )
-    return "Leave preserve_rng_state on, so that a replay draws what its forward drew"
+    if set(sources) <= {"torch cpu"}:
+        return "Leave preserve_rng_state on, so that a replay draws what its forward drew"
+    return (
+        "Leave preserve_rng_state on, and give each region a positional tensor on every device "
+        "that it draws on: PyTorch restores the generators of the CPU and of these devices"
+    )

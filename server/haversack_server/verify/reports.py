@@ -85,7 +85,7 @@ def compared(
         time=None if raised else time(runs),
         environment=environment,
         pinned=tuple(pinned),
-        evidence=evidence(runs, judgement.facets, report.schedule, environment.device),
+        evidence=evidence(runs, judgement.facets, report.schedule, request),
         loss=runs.plain.loss,
         assumptions=(*assumptions(runs, request), *_unmeasured(runs)),
         applied=applied,

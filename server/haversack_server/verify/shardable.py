@@ -8,12 +8,37 @@ WORLD_SIZES = (2, 4)
 _SHARDINGS = (Sharding.UNSPECIFIED, Sharding.REPLICATED, Sharding.FSDP2)
 
 
-def devices_of(device: str, ranks: int) -> tuple[str, ...]:
-    """Name the devices of a job: a GPU for each rank, from the one that is asked for on."""
+def gpu_count(request: VerifyRequest) -> int:
+    """Count the GPUs of a job on GPUs: one for each rank, or what its one process asks for."""
+    ranks = 1 if request.world is None else request.world.size
+    return max(ranks, request.device_count or 1)
+
+
+def devices_of(device: str, gpus: int) -> tuple[str, ...]:
+    """Name the devices of a job: as many GPUs, from the one that is asked for on; or the CPU."""
     if not device.startswith("cuda"):
         return (device or "cpu",)
     first = int(device.partition(":")[2])
-    return tuple(f"cuda:{first + rank}" for rank in range(ranks))
+    return tuple(f"cuda:{first + place}" for place in range(gpus))
+
+
+def check_device_count(request: VerifyRequest) -> None:
+    """Raise the error that says why one process cannot have several GPUs in this job."""
+    if (request.device_count or 1) == 1:
+        return
+    why = _needs_one_device(request)
+    if why:
+        raise InvalidRequestError(why, field="device_count")
+
+
+def _needs_one_device(request: VerifyRequest) -> str:
+    if not request.device.startswith("cuda"):
+        return "several devices of one process are GPUs; say from which on, such as device cuda:0"
+    if request.world is not None and request.world.size > 1:
+        return "each rank has a GPU of its own; leave it out, the number of ranks says how many"
+    if request.plan is not None:
+        return "a plan is of one device; verify it on one, and leave this out"
+    return ""
 
 
 def check_sharded(request: VerifyRequest, world: VerifyWorld) -> None:

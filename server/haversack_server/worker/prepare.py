@@ -16,13 +16,29 @@ from haversack_server.worker import rng
 
 
 def prepare(workload: Workload, request: VerifyRequest) -> tuple[Workload, tuple[str, ...]]:
-    """Move the workload to its device and hold alike what a library ties to checkpointing."""
-    device = torch.device(request.device or "cpu")
+    """Move the workload to its device and hold alike what a library ties to checkpointing.
+
+    What has several devices its factory has put there.
+    """
+    device, *others = run_devices(request)
     notes = [*_without_cache(workload.model), *_without_optimizer(workload, request)]
-    if device.type != "cpu":
+    if others:
+        notes.append(f"The factory chose among {len(others) + 1} GPUs itself: nothing was moved")
+    elif device.type != "cpu":
         workload = _moved(workload, device)
     _forget_gradients(workload)
     return workload, tuple(notes)
+
+
+def run_devices(request: VerifyRequest) -> tuple[torch.device, ...]:
+    """Name the devices that a run has: one, or several GPUs of one process."""
+    first = torch.device(request.device or "cpu")
+    if first.type == "cpu":
+        return (first,)
+    start = first.index or 0
+    return tuple(
+        torch.device(first.type, start + place) for place in range(request.device_count or 1)
+    )
 
 
 def pin(request: VerifyRequest) -> None:

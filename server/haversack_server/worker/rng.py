@@ -36,11 +36,21 @@ def default_contents() -> dict[str, bytes]:
         NUMPY: repr(_words_of(numpy.random.get_state(legacy=False))).encode(),
         TORCH_CPU: torch.default_generator.get_state().numpy().tobytes(),
     }
-    cuda: Any = torch.cuda  # parts of it have no types
-    if cuda.is_initialized():
-        for index in range(torch.cuda.device_count()):
-            states[f"torch cuda:{index}"] = torch.cuda.get_rng_state(index).numpy().tobytes()
-    return states
+    return states | _device_contents()
+
+
+def _device_contents() -> dict[str, bytes]:
+    """Give the states of every device of the accelerator, if this process has one and used it."""
+    accelerator = torch.accelerator.current_accelerator()
+    if accelerator is None:
+        return {}
+    module: Any = torch.get_device_module(accelerator)
+    if not module.is_initialized():  # reading a state would open a context
+        return {}
+    return {
+        f"torch {accelerator.type}:{index}": module.get_rng_state(index).cpu().numpy().tobytes()
+        for index in range(module.device_count())
+    }
 
 
 def is_generator(thing: Any) -> bool:

@@ -82,8 +82,8 @@ def perform(plan: RunPlan, request: VerifyRequest, ready: Ready) -> Outcome:
     regions = _install_regions(plan, request, ready.workload, probes)
     step = _step(plan, request, ready, memory)
     prepare.pin(request)
-    clock = time.perf_counter_ns if memory.device.type == "cuda" else processor_ns
-    effects = Effects(_scratch_folder(plan, memory.device))
+    clock = time.perf_counter_ns if memory.is_on_gpu else processor_ns
+    effects = Effects(_scratch_folder(plan, memory))
     spent_ns = _timed(step, memory, clock, effects)
     if step.raised is not None and step.raised.device_fault:
         return Outcome(stage=plan.stage, raised=step.raised)  # nothing on the device can be read
@@ -95,7 +95,7 @@ def perform(plan: RunPlan, request: VerifyRequest, ready: Ready) -> Outcome:
         tick_ns=tick_ns(clock),
         peak_bytes=memory.peak_bytes,
         retained_bytes=memory.retained_bytes,
-        device_name=device_name(memory.device),
+        device_name=", ".join(map(device_name, memory.devices)),
         notes=ready.notes,
     )
     if not plan.decides:
@@ -143,9 +143,9 @@ def _with_values(
     )
 
 
-def _scratch_folder(plan: RunPlan, device: torch.device) -> pathlib.Path | None:
+def _scratch_folder(plan: RunPlan, memory: MemoryWatch) -> pathlib.Path | None:
     """Give the folder whose files are looked at; a GPU's driver keeps files of its own there."""
-    is_looked_at = plan.values_file and device.type == "cpu"
+    is_looked_at = plan.values_file and not memory.is_on_gpu
     return pathlib.Path(plan.values_file).parent if is_looked_at else None
 
 
@@ -165,10 +165,9 @@ def _with_explanations(outcome: Outcome, probes: Probes) -> Outcome:
 def _memory_watch(plan: RunPlan, request: VerifyRequest, ready: Ready) -> MemoryWatch:
     # The watch of the CPU sees one thread.
     in_thread = request.schedule is VerifySchedule.BACKWARD_IN_THREAD
-    device = torch.device(request.device or "cpu")
     enabled = Probe.MEMORY in plan.probes and not in_thread
     meter = ready.meter or LiveStorages(resized=ready.spread is not None)
-    return MemoryWatch(device, meter if enabled else None)
+    return MemoryWatch(prepare.run_devices(request), meter if enabled else None)
 
 
 def _next_wrapped(

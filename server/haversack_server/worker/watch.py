@@ -82,35 +82,52 @@ class Meter(Protocol):
 
 @dataclass(slots=True)
 class MemoryWatch:
-    """Measures what a step holds: by a meter on the CPU, if there is one; by a GPU's allocator."""
+    """Measures what a step holds: by a meter on the CPU, if there is one; by GPUs' allocators.
 
-    device: torch.device
+    Of several GPUs it gives sums, of the peaks too, which need not be of one moment.
+    """
+
+    devices: tuple[torch.device, ...]
     meter: Meter | None = None
     peak_bytes: int | None = None
     retained_bytes: int | None = None
     _base_bytes: int = 0
 
+    @property
+    def is_on_gpu(self) -> bool:
+        """Whether the step runs on GPUs."""
+        return self.devices[0].type == "cuda"
+
     def around(self) -> AbstractContextManager[object]:
         """Give the context to run the step in."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-            torch.cuda.reset_peak_memory_stats(self.device)
-            self._base_bytes = torch.cuda.memory_allocated(self.device)
+        if self.is_on_gpu:
+            self._synchronize()
+            for device in self.devices:
+                torch.cuda.reset_peak_memory_stats(device)
+            self._base_bytes = self._allocated_bytes()
         elif self.meter is not None:
             return self.meter
         return nullcontext()
 
     def before_backward(self) -> None:
         """Take what is held between forward and backward; the last time counts."""
-        if self.device.type == "cuda":
-            self.retained_bytes = torch.cuda.memory_allocated(self.device) - self._base_bytes
+        if self.is_on_gpu:
+            self.retained_bytes = self._allocated_bytes() - self._base_bytes
         elif self.meter is not None:
             self.retained_bytes = self.meter.live_bytes
 
     def finish(self) -> None:
         """Take the peak, after everything that was launched."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-            self.peak_bytes = torch.cuda.max_memory_allocated(self.device) - self._base_bytes
+        if self.is_on_gpu:
+            self._synchronize()
+            peaks = map(torch.cuda.max_memory_allocated, self.devices)
+            self.peak_bytes = sum(peaks) - self._base_bytes
         elif self.meter is not None:
             self.peak_bytes = self.meter.peak_bytes
+
+    def _synchronize(self) -> None:
+        for device in self.devices:
+            torch.cuda.synchronize(device)
+
+    def _allocated_bytes(self) -> int:
+        return sum(map(torch.cuda.memory_allocated, self.devices))

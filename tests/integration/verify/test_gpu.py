@@ -32,7 +32,7 @@ pytestmark = [
     pytest.mark.skipif(not GPUS, reason="no GPU is attached"),
     pytest.mark.asyncio(loop_scope="session"),
 ]
-two_gpus = pytest.mark.skipif(len(GPUS) < 2, reason="ranks need a GPU each: two of them")
+two_gpus = pytest.mark.skipif(len(GPUS) < 2, reason="it needs two GPUs")
 
 
 async def test_a_built_in_workload_has_its_verdict_on_a_gpu(verify: Verify) -> None:
@@ -111,3 +111,17 @@ async def test_ranks_have_a_gpu_each_and_speak_over_nccl(
     assert [rank.device for rank in report.sharded.ranks] == ["cuda:0", "cuda:1"]
     assert all(rank.plain_peak_bytes > 0 for rank in report.sharded.ranks)
     assert any("several machines" in sentence for sentence in report.evidence.does_not_prove)
+
+
+@two_gpus
+async def test_generators_of_two_gpus_are_told_apart(verify: Verify) -> None:
+    asked: dict[str, Any] = {"case": "gpu:split", "device": "cuda:0", "device_count": 2}
+    report = await verify(args_json='{"given": 1}', **asked)
+    assert report.verdict is VerifyVerdict.DIFFERENT
+    assert report.facet(Facet.RNG).names == ("torch cuda:1",)
+    assert [gpu.uuid for gpu in report.environment.gpus] == [gpu.uuid for gpu in GPUS[:2]]
+    sources = {each.source: each.restored for each in report.random_sources}
+    assert sources == {"torch cuda:0": True, "torch cuda:1": False}
+    report = await verify(args_json='{"given": 2}', **asked)
+    assert report.verdict is VerifyVerdict.EQUIVALENT
+    assert all(each.restored for each in report.random_sources)

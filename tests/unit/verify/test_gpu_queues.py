@@ -52,7 +52,7 @@ class Gpus:
     def name(self) -> str:
         return "gpus"
 
-    def check_device(self, device: str, ranks: int) -> None: ...
+    def check_device(self, device: str, gpus: int) -> None: ...
 
     async def devices(self) -> ListVerifyDevicesResponse:
         return ListVerifyDevicesResponse()
@@ -63,7 +63,7 @@ class Gpus:
     async def warm(self) -> None: ...
 
     async def start(self, start: Start) -> Ends:
-        devices = devices_of(start.device, start.ranks)
+        devices = devices_of(start.device, start.gpus)
         self.in_use.update(devices)
         assert set(self.in_use.values()) <= {0, 1}
         self.together = max(self.together, self.in_use.total())
@@ -72,17 +72,19 @@ class Gpus:
     async def close(self) -> None: ...
 
 
-def asked(device: str, ranks: int = 1) -> VerifyRequest:
+def asked(device: str, ranks: int = 1, device_count: int | None = None) -> VerifyRequest:
     world = VerifyWorld(size=ranks, sharding=Sharding.FSDP2) if ranks > 1 else None
-    return VerifyRequest(workload=WorkloadReference(name="mlp"), device=device, world=world)
+    workload = WorkloadReference(name="mlp")
+    return VerifyRequest(workload=workload, device=device, world=world, device_count=device_count)
 
 
-async def test_no_gpu_is_in_two_jobs_and_ranks_hold_all_of_theirs() -> None:
+async def test_no_gpu_is_in_two_jobs_and_one_of_several_holds_all_of_them() -> None:
     place = Gpus()
     async with JobRunner(place=place) as runner:
         requests = [
             asked("cuda:0"),
             asked("cuda:0", ranks=2),
+            asked("cuda:1", device_count=2),
             asked("cuda:1"),
             asked("cuda:1", ranks=2),
             asked("cuda:2"),

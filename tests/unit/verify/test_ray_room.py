@@ -1,6 +1,7 @@
 """The placement group of ranks on a cluster that is played: taken once, and never left behind."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from tests.unit.verify.played_ray import Joined, LostError, Ray, joining
@@ -29,6 +30,13 @@ async def test_ranks_have_a_group_of_their_own_until_the_process_is_closed(place
     assert ray.util.left == ["haversack-j"]
     await process.close()
     assert (ray.util.left, ray.killed) == ([], 2)
+
+
+async def test_one_process_with_several_gpus_needs_no_group(place: Joined) -> None:
+    ray = Ray(machines=TWO_GPUS)
+    await place(ray).start(replace(RANKS, ranks=1, device_count=2))
+    assert (ray.asked[0]["num_cpus"], ray.asked[0]["num_gpus"]) == (2, 2)
+    assert ray.util.made == []
 
 
 async def test_a_process_that_cannot_be_killed_leaves_its_room(

@@ -1,17 +1,20 @@
 """Which devices the ranks of a job take, and what is refused before one starts."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from haversack.errors import InvalidRequestError
 from haversack.parallelism import Sharding
-from haversack.run import WorkloadReference
-from haversack.verify import VerifyRequest, VerifySchedule, VerifyWorld
+from haversack.run import BlockAction, WorkloadReference
+from haversack.verify import VerifyPlan, VerifyRequest, VerifySchedule, VerifyWorld
 from haversack_server.gpus import attached
 from haversack_server.gpus.attached import Attached
 from haversack_server.gpus.nvml import Gpu
 from haversack_server.job import Job
 from haversack_server.verify.admissible import check_attached
-from haversack_server.verify.shardable import check_sharded, devices_of
+from haversack_server.verify.shardable import check_device_count, check_sharded, devices_of
 
 MLP = WorkloadReference(name="mlp")
 WORLD = VerifyWorld(size=2, sharding=Sharding.FSDP2)
@@ -40,6 +43,30 @@ def test_every_rank_has_a_gpu_and_all_share_the_cpu(
 def test_a_job_needs_the_gpus_of_all_its_ranks() -> None:
     assert Job("id", request("cuda:2")).devices == ("cuda:2", "cuda:3")
     assert Job("id", request()).devices == ("cpu",)
+
+
+def test_one_process_may_have_several_gpus() -> None:
+    several = VerifyRequest(workload=MLP, device="cuda:1", device_count=3)
+    check_device_count(several)
+    assert Job("id", several).devices == ("cuda:1", "cuda:2", "cuda:3")
+    check_device_count(replace(several, device="cpu", device_count=1))
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"device": "cpu"}, "several devices of one process are GPUs"),
+        ({"world": WORLD}, "each rank has a GPU of its own"),
+        ({"plan": VerifyPlan(actions=(BlockAction(block="a", option="recompute"),))}, "one device"),
+    ],
+)
+def test_several_devices_are_of_one_process_on_gpus_without_a_plan(
+    fields: dict[str, Any], why: str
+) -> None:
+    asked = VerifyRequest(workload=MLP, **{"device": "cuda:0", "device_count": 2, **fields})
+    with pytest.raises(InvalidRequestError, match=why) as refusal:
+        check_device_count(asked)
+    assert refusal.value.field == "device_count"
 
 
 def test_ranks_need_as_many_gpus_and_whole_ones(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,3 +85,25 @@ def out_of_bounds() -> Workload:
         return x[torch.tensor([1 << 20], device=x.device)].sum()
 
     return Workload(model, (torch.randn(4, requires_grad=True),), regions=())
+
+
+class Split(nn.Module):
+    """A model on two GPUs, with a region that draws on both and is given tensors of one or both."""
+
+    def __init__(self, given: int) -> None:
+        super().__init__()
+        self.first = nn.Linear(64, 64, device="cuda:0")
+        self.second = nn.Linear(64, 64, device="cuda:1")
+        self.given = given
+
+    def forward(self, x: Tensor) -> Any:
+        marks = [torch.zeros(1, device=f"cuda:{index}") for index in range(self.given)]
+        return checkpoint(self._region, x, *marks, use_reentrant=False)
+
+    def _region(self, x: Tensor, *_: Tensor) -> Tensor:
+        hidden = nn.functional.dropout(self.first(x).sin(), 0.5)
+        return nn.functional.dropout(self.second(hidden.to("cuda:1")), 0.5)
+
+
+def split(given: int) -> Workload:
+    return Workload(Split(given), (torch.randn(8, 64, device="cuda:0", requires_grad=True),))
