@@ -41,8 +41,8 @@ def verify_plan(
 ) -> VerifyPlan | None:
     """Take what a plan says of blocks and what it predicts, from the plan or a file of one.
 
-    A plan of several ranks is refused unless the job's ranks share the model in the same way. Their
-    number, mesh and types are the job's, whose step is not measured.
+    A plan of several ranks is refused unless the job's ranks share the model in the same way. As
+    many ranks have the plan's mesh and types, and a step is measured; others have the job's own.
     """
     if plan is None or isinstance(plan, VerifyPlan):
         return plan
@@ -56,6 +56,9 @@ def verify_plan(
         predicted_extra_ns=plan.extra_ns,
         model_fingerprint=plan.model_fingerprint,
         counted=plan.counted,
+        parallelism=plan.parallelism,
+        precision=plan.precision,
+        reduce_type=plan.reduce_type,
     )
 
 

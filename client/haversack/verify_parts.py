@@ -4,9 +4,10 @@ from dataclasses import dataclass
 
 from haversack import checks
 from haversack.errors import check
-from haversack.parallelism import Sharding
+from haversack.parallelism import Parallelism, Sharding
 from haversack.plan_parts import CountedStep
 from haversack.run import BlockAction
+from haversack.training import NumberType, Precision
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,6 +32,9 @@ class VerifyPlan:
     predicted_extra_ns: int | None = None
     model_fingerprint: str = ""
     counted: CountedStep | None = None
+    parallelism: Parallelism | None = None
+    precision: Precision = Precision.UNSPECIFIED
+    reduce_type: NumberType = NumberType.UNSPECIFIED
 
     def __post_init__(self) -> None:
         found = checks.optional_integer("plan.predicted_peak_bytes", self.predicted_peak_bytes)

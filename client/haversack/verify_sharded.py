@@ -32,6 +32,7 @@ class VerifyRank:
     collectives: tuple[CollectiveCount, ...] = ()
     predicted_plain_peak_bytes: int | None = None
     predicted_checkpointed_peak_bytes: int | None = None
+    planned_peak_bytes: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

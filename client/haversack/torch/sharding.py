@@ -5,7 +5,7 @@ Units are the blocks, and the root around them. The model is put back afterwards
 """
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -63,9 +63,8 @@ def on_a_rank(
     with absent_ranks(spread.ranks):
         try:
             if spread.shards > 1:
-                mesh = _mesh(spread)
                 # In no fake mode: resharding to fewer ranks asks for numbers of a mesh.
-                _shard(model, blocks, parallelism, mesh, types)
+                shard(model, blocks.values(), parallelism, types)
             yield
         finally:
             for each in before:
@@ -88,31 +87,33 @@ def absent_ranks(size: int, rank: int = 0) -> Iterator[None]:
         sys.excepthook = hook
 
 
-def _mesh(spread: Spread) -> Any:
+def _mesh(spread: Spread, device: str) -> Any:
     """Give the ranks as ``fully_shard`` takes them: replicas first, where there are some."""
     from torch.distributed.device_mesh import init_device_mesh
 
     if spread.replicas == 1:
-        return init_device_mesh("cpu", (spread.shards,))
+        return init_device_mesh(device, (spread.shards,))
     names = ("dp_replicate", "dp_shard")
-    return init_device_mesh("cpu", (spread.replicas, spread.shards), mesh_dim_names=names)
+    return init_device_mesh(device, (spread.replicas, spread.shards), mesh_dim_names=names)
 
 
-def _shard(
+def shard(
     model: nn.Module,
-    blocks: Mapping[str, nn.Module],
+    blocks: Iterable[nn.Module],
     parallelism: Parallelism,
-    mesh: Any,
-    types: Types,
+    types: Types = (None, None),
+    device: str = "cpu",
 ) -> None:
+    """Give a rank of a process group its share of a model, whose ``blocks`` are units of their own.
+
+    Raises whatever ``fully_shard`` raises.
+    """
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
+    mesh = _mesh(spread_of(parallelism), device)
     policy = MixedPrecisionPolicy(param_dtype=types[0], reduce_dtype=types[1])
-
     reshard = resharding_of(parallelism)
-    units: list[Any] = [
-        block for block in blocks.values() if next(block.parameters(), None) is not None
-    ]
+    units: list[Any] = [block for block in blocks if next(block.parameters(), None) is not None]
     for unit in units:
         fully_shard(unit, mesh=mesh, reshard_after_forward=reshard, mp_policy=policy)
     around = None if reshard else False

@@ -658,6 +658,9 @@ class VerifyPlan(_message.Message):
     PREDICTED_EXTRA_NS_FIELD_NUMBER: _builtins.int
     MODEL_FINGERPRINT_FIELD_NUMBER: _builtins.int
     COUNTED_FIELD_NUMBER: _builtins.int
+    PARALLELISM_FIELD_NUMBER: _builtins.int
+    PRECISION_FIELD_NUMBER: _builtins.int
+    REDUCE_TYPE_FIELD_NUMBER: _builtins.int
     predicted_peak_bytes: _builtins.int
     """Peak that the plan predicts, in allocated bytes; the report then has it beside the measured one."""
     predicted_extra_ns: _builtins.int
@@ -666,6 +669,12 @@ class VerifyPlan(_message.Message):
     """
     model_fingerprint: _builtins.str
     """Digest of the whole model that was planned for, as Plan answers it; empty for a described model."""
+    precision: _common_pb2.Precision.ValueType
+    """Types that the plan's step computes and reduces in on several ranks, as Plan answers them; the model's
+    own if not given.
+    """
+    reduce_type: _common_pb2.NumberType.ValueType
+    """Type of the gradients that its ranks reduce; that of computing if not given."""
     @_builtins.property
     def actions(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.BlockAction]:
         """Option of each block, as Plan answers it; blocks that are not named save."""
@@ -676,6 +685,12 @@ class VerifyPlan(_message.Message):
         prediction is held against nothing.
         """
 
+    @_builtins.property
+    def parallelism(self) -> _common_pb2.Parallelism:
+        """How many ranks the plan is for, and how they share the model, as Plan answers it; one process if not
+        given. Ranks of a job with as many share the model so too, and a step of the plan is measured on each.
+        """
+
     def __init__(
         self,
         *,
@@ -684,10 +699,13 @@ class VerifyPlan(_message.Message):
         predicted_extra_ns: _builtins.int | None = ...,
         model_fingerprint: _builtins.str = ...,
         counted: _plan_pb2.CountedStep | None = ...,
+        parallelism: _common_pb2.Parallelism | None = ...,
+        precision: _common_pb2.Precision.ValueType = ...,
+        reduce_type: _common_pb2.NumberType.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_predicted_extra_ns", b"_predicted_extra_ns", "_predicted_peak_bytes", b"_predicted_peak_bytes", "counted", b"counted", "predicted_extra_ns", b"predicted_extra_ns", "predicted_peak_bytes", b"predicted_peak_bytes"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_predicted_extra_ns", b"_predicted_extra_ns", "_predicted_peak_bytes", b"_predicted_peak_bytes", "counted", b"counted", "parallelism", b"parallelism", "predicted_extra_ns", b"predicted_extra_ns", "predicted_peak_bytes", b"predicted_peak_bytes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_predicted_extra_ns", b"_predicted_extra_ns", "_predicted_peak_bytes", b"_predicted_peak_bytes", "actions", b"actions", "counted", b"counted", "model_fingerprint", b"model_fingerprint", "predicted_extra_ns", b"predicted_extra_ns", "predicted_peak_bytes", b"predicted_peak_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_predicted_extra_ns", b"_predicted_extra_ns", "_predicted_peak_bytes", b"_predicted_peak_bytes", "actions", b"actions", "counted", b"counted", "model_fingerprint", b"model_fingerprint", "parallelism", b"parallelism", "precision", b"precision", "predicted_extra_ns", b"predicted_extra_ns", "predicted_peak_bytes", b"predicted_peak_bytes", "reduce_type", b"reduce_type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__predicted_extra_ns: _TypeAlias = _typing.Literal["predicted_extra_ns"]  # noqa: Y015
     _WhichOneofArgType__predicted_extra_ns: _TypeAlias = _typing.Literal["_predicted_extra_ns", b"_predicted_extra_ns"]  # noqa: Y015
@@ -1770,7 +1788,7 @@ class VerifyApplied(_message.Message):
     plain_peak_bytes: _builtins.int
     """The same of a step that saves everything."""
     peak_at: _builtins.str
-    """Block and phase of the measured peak, such as "backward layers.3"."""
+    """Block and phase of the measured peak, such as "backward layers.3"; of several ranks, which one."""
     predicted_extra_ns: _builtins.int
     """Time of recomputation that the plan predicts; absent where the request says none."""
     measured_extra_ns: _builtins.int
@@ -1788,7 +1806,7 @@ class VerifyApplied(_message.Message):
     segments_in_effect: _builtins.int
     """Segments that were in effect in the measured step."""
     plain_ns: _builtins.int
-    """Median time of a step that saves everything."""
+    """Median time of a step that saves everything; 0 where steps were not timed, as on several ranks."""
     @_builtins.property
     def not_compared(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Why a figure is not compared, a sentence for each: it begins with "peak" or "time"."""
@@ -1914,6 +1932,7 @@ class VerifyRank(_message.Message):
     COLLECTIVES_FIELD_NUMBER: _builtins.int
     PREDICTED_PLAIN_PEAK_BYTES_FIELD_NUMBER: _builtins.int
     PREDICTED_CHECKPOINTED_PEAK_BYTES_FIELD_NUMBER: _builtins.int
+    PLANNED_PEAK_BYTES_FIELD_NUMBER: _builtins.int
     rank: _builtins.int
     """Its number, from 0."""
     device: _builtins.str
@@ -1928,6 +1947,10 @@ class VerifyRank(_message.Message):
     """Predicted counterpart of plain_peak_bytes, counted from the same ground; absent if there is none."""
     predicted_checkpointed_peak_bytes: _builtins.int
     """Predicted counterpart of checkpointed_peak_bytes; absent if there is none."""
+    planned_peak_bytes: _builtins.int
+    """Highest allocated bytes of a whole step of the plan, model states and inputs included; absent where
+    none was measured. applied of the report has the prediction, and the rank that took the most.
+    """
     @_builtins.property
     def collectives(self) -> _containers.RepeatedCompositeFieldContainer[Global___CollectiveCount]:
         """Collectives that it took part in, by their names."""
@@ -1943,15 +1966,20 @@ class VerifyRank(_message.Message):
         collectives: _abc.Iterable[Global___CollectiveCount] | None = ...,
         predicted_plain_peak_bytes: _builtins.int | None = ...,
         predicted_checkpointed_peak_bytes: _builtins.int | None = ...,
+        planned_peak_bytes: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_predicted_checkpointed_peak_bytes", b"_predicted_checkpointed_peak_bytes", "_predicted_plain_peak_bytes", b"_predicted_plain_peak_bytes", "predicted_checkpointed_peak_bytes", b"predicted_checkpointed_peak_bytes", "predicted_plain_peak_bytes", b"predicted_plain_peak_bytes"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_planned_peak_bytes", b"_planned_peak_bytes", "_predicted_checkpointed_peak_bytes", b"_predicted_checkpointed_peak_bytes", "_predicted_plain_peak_bytes", b"_predicted_plain_peak_bytes", "planned_peak_bytes", b"planned_peak_bytes", "predicted_checkpointed_peak_bytes", b"predicted_checkpointed_peak_bytes", "predicted_plain_peak_bytes", b"predicted_plain_peak_bytes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_predicted_checkpointed_peak_bytes", b"_predicted_checkpointed_peak_bytes", "_predicted_plain_peak_bytes", b"_predicted_plain_peak_bytes", "checkpointed_peak_bytes", b"checkpointed_peak_bytes", "collectives", b"collectives", "device", b"device", "parameter_bytes", b"parameter_bytes", "plain_peak_bytes", b"plain_peak_bytes", "predicted_checkpointed_peak_bytes", b"predicted_checkpointed_peak_bytes", "predicted_plain_peak_bytes", b"predicted_plain_peak_bytes", "rank", b"rank"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_planned_peak_bytes", b"_planned_peak_bytes", "_predicted_checkpointed_peak_bytes", b"_predicted_checkpointed_peak_bytes", "_predicted_plain_peak_bytes", b"_predicted_plain_peak_bytes", "checkpointed_peak_bytes", b"checkpointed_peak_bytes", "collectives", b"collectives", "device", b"device", "parameter_bytes", b"parameter_bytes", "plain_peak_bytes", b"plain_peak_bytes", "planned_peak_bytes", b"planned_peak_bytes", "predicted_checkpointed_peak_bytes", b"predicted_checkpointed_peak_bytes", "predicted_plain_peak_bytes", b"predicted_plain_peak_bytes", "rank", b"rank"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__planned_peak_bytes: _TypeAlias = _typing.Literal["planned_peak_bytes"]  # noqa: Y015
+    _WhichOneofArgType__planned_peak_bytes: _TypeAlias = _typing.Literal["_planned_peak_bytes", b"_planned_peak_bytes"]  # noqa: Y015
     _WhichOneofReturnType__predicted_checkpointed_peak_bytes: _TypeAlias = _typing.Literal["predicted_checkpointed_peak_bytes"]  # noqa: Y015
     _WhichOneofArgType__predicted_checkpointed_peak_bytes: _TypeAlias = _typing.Literal["_predicted_checkpointed_peak_bytes", b"_predicted_checkpointed_peak_bytes"]  # noqa: Y015
     _WhichOneofReturnType__predicted_plain_peak_bytes: _TypeAlias = _typing.Literal["predicted_plain_peak_bytes"]  # noqa: Y015
     _WhichOneofArgType__predicted_plain_peak_bytes: _TypeAlias = _typing.Literal["_predicted_plain_peak_bytes", b"_predicted_plain_peak_bytes"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__planned_peak_bytes) -> _WhichOneofReturnType__planned_peak_bytes | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__predicted_checkpointed_peak_bytes) -> _WhichOneofReturnType__predicted_checkpointed_peak_bytes | None: ...
     @_typing.overload

@@ -70,7 +70,7 @@ def _does_not_prove(found: VerifySharded, schedule: VerifySchedule) -> Iterable[
     )
     step = "" if schedule is VerifySchedule.TWO_STEPS else ", or the optimizer's step on shards"
     yield (
-        "Anything about other numbers of ranks, other meshes and ways to wrap, or mixed precision"
+        "Anything about other numbers of ranks, other meshes, types and ways to wrap"
         + step
     )
 

@@ -54,7 +54,7 @@ class RankOutcome:
 class RankRuns:
     """The ranks of each run of a sharded job; those under probes are empty where one raised.
 
-    ``traced`` is empty where no replay differs.
+    ``traced`` is empty where no replay differs, ``planned`` where no step of a plan was measured.
     """
 
     plain: Sequence[RankOutcome]
@@ -63,6 +63,7 @@ class RankRuns:
     watched_plain: Sequence[RankOutcome] = ()
     watched: Sequence[RankOutcome] = ()
     traced: Sequence[RankOutcome] = ()
+    planned: Sequence[RankOutcome] = ()
 
     def outcomes(self) -> Outcomes:
         """Give them as the runs of a report."""
@@ -73,6 +74,7 @@ class RankRuns:
             watched_plain=merged(self.watched_plain) if self.watched_plain else None,
             watched=merged(self.watched) if self.watched else None,
             traced=_traced(self.traced) if self.traced else None,
+            planned=_fullest(self.planned) if self.planned else None,
         )
 
 
@@ -99,6 +101,7 @@ def merged(ranks: Sequence[RankOutcome]) -> Outcome:
         state=_named(ranks, lambda outcome: outcome.state),
         truncated=any(each.truncated for each in outcomes),
         regions=_regions(ranks),
+        rewritten=tuple(sorted({name for each in outcomes for name in each.rewritten})),
         sources=_sources(outcomes),
         peak_bytes=_largest(each.peak_bytes for each in outcomes),
         retained_bytes=_largest(each.retained_bytes for each in outcomes),
@@ -114,6 +117,18 @@ def _traced(ranks: Sequence[RankOutcome]) -> Outcome:
         return found.outcome
     told = f"on rank {found.rank} of {len(ranks)}: {place.detail}"
     return replace(found.outcome, first_difference=replace(place, detail=told))
+
+
+def _fullest(ranks: Sequence[RankOutcome]) -> Outcome:
+    """Give the measured step of the rank that took the most; that of one that raised, if any."""
+    if any(each.outcome.raised for each in ranks):
+        return merged(ranks)
+    return max(ranks, key=lambda each: _planned_bytes(each) or 0).outcome
+
+
+def _planned_bytes(rank: RankOutcome) -> int | None:
+    applied = rank.outcome.applied
+    return applied.measured_peak_bytes if applied else None
 
 
 def _row(rank: int, row: Row) -> Row:
@@ -188,12 +203,14 @@ def sharded(
 def _rank(runs: RankRuns, place: int, device: str) -> VerifyRank:
     plain = runs.watched_plain[place] if runs.watched_plain else None
     watched = runs.watched[place] if runs.watched else None
+    is_measured = len(runs.planned) > place
     return VerifyRank(
         rank=place,
         device=device,
         parameter_bytes=runs.plain[place].parameter_bytes,
         plain_peak_bytes=(plain.outcome.peak_bytes or 0) if plain else 0,
         checkpointed_peak_bytes=(watched.outcome.peak_bytes or 0) if watched else 0,
+        planned_peak_bytes=_planned_bytes(runs.planned[place]) if is_measured else None,
         collectives=_collectives(
             plain.collectives if plain else {}, watched.collectives if watched else {}
         ),

@@ -1,7 +1,8 @@
 """Which sharded jobs can run: what is asked beside what a job of one process asks."""
 
 from haversack.errors import InvalidRequestError, Violation, check
-from haversack.parallelism import Sharding
+from haversack.parallelism import Parallelism, Sharding
+from haversack.spread import spread_of
 from haversack.verify import VerifyRequest, VerifySchedule, VerifyWorld
 
 WORLD_SIZES = (2, 4)
@@ -20,6 +21,21 @@ def devices_of(device: str, gpus: int) -> tuple[str, ...]:
         return (device or "cpu",)
     first = int(device.partition(":")[2])
     return tuple(f"cuda:{first + place}" for place in range(gpus))
+
+
+def as_planned(request: VerifyRequest) -> Parallelism | None:
+    """Give how the ranks of a job's plan share the model, where the job has as many that do so.
+
+    Raises NotSupportedError or InvalidRequestError for a plan of other ranks than profiles are
+    planned for.
+    """
+    plan, world = request.plan, request.world
+    if plan is None or plan.parallelism is None or world is None:
+        return None
+    planned = spread_of(plan.parallelism)
+    sharding = Sharding.REPLICATED if planned.is_replicated else Sharding.FSDP2
+    is_same = (planned.ranks, sharding) == (world.size, world.sharding or Sharding.REPLICATED)
+    return plan.parallelism if is_same else None
 
 
 def check_device_count(request: VerifyRequest) -> None:
@@ -51,6 +67,7 @@ def check_sharded(request: VerifyRequest, world: VerifyWorld) -> None:
         sentence = f"{world.sharding.name} cannot be verified; REPLICATED (DDP) or FSDP2 would do"
         found.append(Violation("world.sharding", sentence))
     check(found)
+    as_planned(request)
     if request.schedule is VerifySchedule.BACKWARD_IN_THREAD:
         raise InvalidRequestError(
             "a helper thread is of one process; ranks take ONE_MICROBATCH, TWO_MICROBATCHES or "

@@ -15,7 +15,6 @@ from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.utils import _pytree as pytree
 
-from haversack.parallelism import Sharding
 from haversack.torch import Workload
 from haversack.torch.sharding import absent_ranks
 from haversack.verify import VerifyRequest, VerifyWorld
@@ -79,9 +78,9 @@ def run_fake_rank(
     warnings.simplefilter("ignore")  # of the tracker, about what it does not follow
     leaves = find_leaves(workload)
     with absent_ranks(world.size, rank):
-        is_sharded = world.sharding is Sharding.FSDP2
-        whole = spread.spread(workload, world, "cpu") if is_sharded else workload
-        meter = Tracked(whole, is_sharded=is_sharded)
+        way = spread.way_of(workload, request, world)
+        whole = spread.spread(workload, way, "cpu") if way.is_sharded else workload
+        meter = Tracked(whole, is_sharded=way.is_sharded)
         whole = spread.with_model(whole, meter.forgetting(whole.model))
         ready = Ready(workload, (), leaves, whole, meter=meter)
         return perform(plan, unsharded.of_rank(request, rank), ready)

@@ -6,12 +6,14 @@ script gets.
 
 import traceback
 from dataclasses import replace
+from typing import Any
 
 from torch import nn
 
 from haversack.errors import HaversackError
 from haversack.plan import Plan
 from haversack.torch import Workload, apply, measure
+from haversack.torch.applying import Applied
 from haversack.torch.measured import Measured
 from haversack.verify import VerifyApplied, VerifyPlan
 from haversack_server.verify.outcome import Outcome, Raised
@@ -34,14 +36,26 @@ def put_into_effect(workload: Workload, plan: VerifyPlan) -> nn.Module:
 
     Raises BadWorkloadError for a plan of another model, or one that cannot be applied.
     """
+    model, _ = _put(workload, plan)
+    return model
+
+
+def check_fits(workload: Workload, plan: VerifyPlan) -> None:
+    """Raise BadWorkloadError for a plan that is not of this model, before a step is run for it."""
+    _, applied = _put(workload, plan)
+    applied.remove()
+
+
+def _put(workload: Workload, plan: VerifyPlan) -> tuple[nn.Module, Applied]:
     model = workload.model
     if not isinstance(model, nn.Module):
         raise BadWorkloadError(f"a plan names modules, but the model is a {type(model).__name__}")
     try:
-        apply(model, Plan(actions=plan.actions, model_fingerprint=plan.model_fingerprint))
+        return model, apply(
+            model, Plan(actions=plan.actions, model_fingerprint=plan.model_fingerprint)
+        )
     except HaversackError as refused:
         raise BadWorkloadError(f"the plan cannot be applied: {refused}") from refused
-    return model
 
 
 def measured(workload: Workload, plan: VerifyPlan, stage: str) -> Outcome:
@@ -70,14 +84,23 @@ def _measured(workload: Workload, plan: VerifyPlan) -> Measured:
     return measure(workload, plan=Plan(actions=plan.actions), steps=_STEPS)
 
 
-def _applied(plan: VerifyPlan, same: SameStep, plain: Measured, planned: Measured) -> VerifyApplied:
+def applied_counts(plan: VerifyPlan) -> dict[str, int]:
+    """Count a plan's blocks by what it does with them, by the names of VerifyApplied."""
     options = [action.option for action in plan.actions]
+    saved, recomputed = options.count("save"), options.count("recompute")
+    return {
+        "saved_count": saved,
+        "recomputed_count": recomputed,
+        "selective_count": len(options) - saved - recomputed,
+        "segment_count": len({action.segment for action in plan.actions} - {0}),
+    }
+
+
+def _applied(plan: VerifyPlan, same: SameStep, plain: Measured, planned: Measured) -> VerifyApplied:
     differences = (*same.differences, *after_steps(same.workload, plan.counted))
+    counts: dict[str, Any] = applied_counts(plan)
     return VerifyApplied(
-        saved_count=options.count("save"),
-        recomputed_count=options.count("recompute"),
-        selective_count=len(options) - options.count("save") - options.count("recompute"),
-        segment_count=len({action.segment for action in plan.actions} - {0}),
+        **counts,
         predicted_peak_bytes=plan.predicted_peak_bytes,
         measured_peak_bytes=planned.peak_bytes,
         plain_peak_bytes=plain.peak_bytes,

@@ -109,7 +109,8 @@ class ResumeRankWork:
         training = self.training
         self.part = "preparation"
         world = VerifyWorld(size=size, sharding=self.resume.sharding)
-        model = spread.spread(Workload(training.model), world, "cpu").model
+        way = spread.default_way(training.model, world)
+        model = spread.spread(Workload(training.model), way, "cpu").model
         self.part = "optimizer"
         optimizer = training.optimizer(training.model)
         self.part = "scheduler"

@@ -7,14 +7,16 @@ of rank 0.
 
 import pathlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from haversack.spread import spread_in_words
 from haversack.torch import Workload
 from haversack.verify import (
     FailureReason,
     VerifyFailure,
+    VerifyPlan,
     VerifyProgress,
     VerifyReport,
     VerifyRequest,
@@ -24,11 +26,12 @@ from haversack.verify import (
 from haversack_server.verify import records, reports
 from haversack_server.verify.evidence import assumptions
 from haversack_server.verify.findings import is_unexplained
-from haversack_server.verify.outcome import Outcome
+from haversack_server.verify.outcome import Outcome, Raised
 from haversack_server.verify.rank_evidence import with_ranks
 from haversack_server.verify.rank_predictions import Predicted, with_predicted
 from haversack_server.verify.ranks import RankOutcome, RankRuns, merged, sharded
-from haversack_server.worker import prepare, spread, unsharded
+from haversack_server.verify.shardable import as_planned
+from haversack_server.worker import planned_ranks, prepare, spread, unsharded
 from haversack_server.worker.collectives import Collectives
 from haversack_server.worker.environment import environment
 from haversack_server.worker.errors import JobEnded, outcome_of, while_building
@@ -41,7 +44,7 @@ from haversack_server.worker.run import Ready, RunPlan, perform
 
 PLAIN, AGAIN, CHECKPOINTED = "sharded plain", "sharded plain again", "sharded checkpointed"
 WATCHED_PLAIN, WATCHED = "sharded plain under probes", "sharded checkpointed under probes"
-TRACED = "sharded traced"
+TRACED, PLANNED = "sharded traced", "sharded, measured as planned"
 
 
 @dataclass(slots=True)
@@ -78,8 +81,9 @@ class ShardedJob:
         # Ranks have fewer probes, and these say so themselves.
         said = assumptions(replace(outcomes, watched=None), self.request)
         compared = replace(compared, assumptions=said)
-        model = spread.check_spreadable(self.workloads[0])
-        found = sharded(runs, self.world, where.backend, spread.units_of(model, self.world))
+        way = self._way(0)
+        units = (*way.units, spread.ROOT) if way.is_sharded else ()
+        found = sharded(runs, self.world, where.backend, units)
         if runs.watched:
             found = with_predicted(found, self._predicted(runs.plain[0].outcome.wrapped))
         return with_ranks(compared, found, notes=self.notes, strict=self.request.strict)
@@ -103,11 +107,29 @@ class ShardedJob:
                 else:
                     self.notes += notes
                 self.workloads.append(workload)
+        self.total += as_planned(self.request) is not None
+        self.notes += self._of_plan()
         self.notes.append(self._inputs())
         self.notes.append(
             "Memory, collectives and random sources of ranks come from further runs under probes"
         )
         self._tell("build")
+
+    def _of_plan(self) -> Iterator[str]:
+        """Say whether the ranks are the plan's, and what follows from it."""
+        plan = self.request.plan
+        if plan is None or plan.parallelism is None:
+            return
+        planned = as_planned(self.request)
+        words = spread_in_words(plan.parallelism)
+        if planned is None:
+            yield f"The plan is for {words}: the job's share the model by default, and no step of it "
+            "is measured"
+            return
+        yield f"Ranks share the model as the plan has it: {words}"
+        if self._way(0).types != (None, None):
+            self.compares = False
+            yield "Nothing is compared with one process, which computes in other types"
 
     def _inputs(self) -> str:
         if unsharded.have_equal_inputs(self.workloads):
@@ -169,7 +191,29 @@ class ShardedJob:
             runs,
             watched_plain=self._run(WATCHED_PLAIN, **settings),
             watched=self._run(WATCHED, checkpointed=True, **settings),
+            planned=self._planned(),
         )
+
+    def _planned(self) -> list[RankOutcome]:
+        """Measure steps of a plan of as many ranks; ranks that are lost there decide nothing."""
+        plan = self.request.plan
+        if plan is None or as_planned(self.request) is None:
+            return []
+        try:
+            return self._on_ranks(PLANNED, lambda rank: self._measured(rank, plan))
+        except JobEnded as ended:
+            if ended.failure.reason is not FailureReason.RANK_LOST:
+                raise
+            lost = Raised(part=PLANNED, kind="RankLost", message=ended.failure.message)
+            return [RankOutcome(rank=0, outcome=Outcome(stage=PLANNED, raised=lost))]
+
+    def _measured(self, rank: int, plan: VerifyPlan) -> RankOutcome:
+        request = unsharded.of_rank(self.request, rank)
+        workload, _ = prepare.prepare(self.workloads[rank], request)
+        prepare.pin(request)
+        way = self._way(rank)
+        applied = planned_ranks.measured_on_rank(workload, plan, way, self._kind, rank)
+        return RankOutcome(rank=rank, outcome=Outcome(stage=PLANNED, applied=applied))
 
     def _traced(self, wrapped: tuple[str, ...]) -> list[RankOutcome]:
         self.total += 1
@@ -178,10 +222,13 @@ class ShardedJob:
 
     def _run(self, stage: str, **settings: Any) -> list[RankOutcome]:
         plan = RunPlan(stage=stage, values_file=self._file("values"), **settings)
+        return self._on_ranks(stage, lambda rank: self._performed(rank, plan))
+
+    def _on_ranks(self, stage: str, work: Callable[[int], RankOutcome]) -> list[RankOutcome]:
         try:
             frames = run_ranks(
                 self.world.size,
-                lambda rank: records.to_json(self._rank(rank, plan)),
+                lambda rank: records.to_json(self._rank(stage, rank, work)),
                 patience_s=self._patience_s(),
             )
         except RankLostError as lost:
@@ -193,22 +240,22 @@ class ShardedJob:
         self._tell(stage)
         return found
 
-    def _rank(self, rank: int, plan: RunPlan) -> RankOutcome:
+    def _rank(self, stage: str, rank: int, work: Callable[[int], RankOutcome]) -> RankOutcome:
         try:
-            file, patience_s = self._file(plan.stage), self._patience_s()
+            file, patience_s = self._file(stage), self._patience_s()
             spread.join(file, rank, self.world.size, self._kind, patience_s)
-            return self._performed(rank, plan)
+            return work(rank)
         except spread.UnreachableError as lost:
-            return RankOutcome(rank=rank, outcome=Outcome(stage=plan.stage), unreachable=str(lost))
+            return RankOutcome(rank=rank, outcome=Outcome(stage=stage), unreachable=str(lost))
         except Exception as error:  # what keeps it from being run is its outcome
-            return RankOutcome(rank=rank, outcome=outcome_of(plan.stage, error))
+            return RankOutcome(rank=rank, outcome=outcome_of(stage, error))
 
     def _performed(self, rank: int, plan: RunPlan) -> RankOutcome:
         request = unsharded.of_rank(self.request, rank)
         workload, _ = prepare.prepare(self.workloads[rank], request)
         model = spread.check_spreadable(workload)
         leaves = find_leaves(workload)
-        whole = spread.spread(workload, self.world, self._kind)
+        whole = spread.spread(workload, self._way(rank), self._kind)
         ready = Ready(
             workload,
             (),
@@ -236,6 +283,9 @@ class ShardedJob:
         )
         spread.met()
         return replace(found, against=tuple(rows), against_counts=counts)
+
+    def _way(self, rank: int) -> spread.Way:
+        return spread.way_of(self.workloads[rank], self.request, self.world)
 
     @property
     def _kind(self) -> str:

@@ -8,21 +8,24 @@ which takes seconds: a job imports this before it forks ranks.
 import datetime
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch._C._distributed_c10d import FileStore
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from haversack.parallelism import Sharding
+from haversack.errors import HaversackError
+from haversack.parallelism import Parallelism, Sharding
+from haversack.plan import Plan
 from haversack.torch import Workload
-from haversack.torch.sharding import own_part
-from haversack.verify import VerifyWorld
+from haversack.torch.blocks import named_blocks
+from haversack.torch.casting import types_of
+from haversack.torch.sharding import Types, own_part, shard
+from haversack.verify import VerifyRequest, VerifyWorld
+from haversack_server.verify.shardable import as_planned
 from haversack_server.worker.accumulation import Accumulation, ReducedOnce, Unreduced
 from haversack_server.worker.blocks import detected_blocks
 from haversack_server.worker.environment import BACKENDS
@@ -86,26 +89,62 @@ def check_spreadable(workload: Workload) -> nn.Module:
     return model
 
 
-def units_of(model: nn.Module, world: VerifyWorld) -> tuple[str, ...]:
-    """Name the modules that ``fully_shard`` gathers as one unit: blocks with parameters, root."""
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How ranks share a model: their number and mesh, types, and the blocks that are units."""
+
+    parallelism: Parallelism
+    types: Types = (None, None)
+    units: tuple[str, ...] = ()
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether it is ``fully_shard``, and not DistributedDataParallel."""
+        return self.parallelism.sharding is Sharding.FSDP2
+
+
+def way_of(workload: Workload, request: VerifyRequest, world: VerifyWorld) -> Way:
+    """Say how the ranks of a job share its model: as its plan has it, or each block a unit.
+
+    Raises BadWorkloadError.
+    """
+    model, planned = check_spreadable(workload), as_planned(request)
+    if planned is None or request.plan is None:
+        return default_way(model, world)
+    plan = request.plan
+    try:
+        types = types_of(model, Plan(precision=plan.precision, reduce_type=plan.reduce_type))
+        names = [action.block for action in plan.actions if not action.block.startswith("(")]
+        return Way(planned, types, _units(named_blocks(model, names, "plan.actions")))
+    except HaversackError as refused:
+        raise BadWorkloadError(f"the plan's ranks cannot be had here: {refused}") from refused
+
+
+def default_way(model: nn.Module, world: VerifyWorld) -> Way:
+    """Share as a job without a plan does: ``fully_shard`` of each block, or whole replicas."""
     if world.sharding is not Sharding.FSDP2:
-        return ()
-    blocks = detected_blocks(model).items()
-    return (*(name for name, block in blocks if any(True for _ in block.parameters())), ROOT)
+        return Way(Parallelism(world_size=world.size))
+    sharded = Parallelism(world_size=world.size, sharding=Sharding.FSDP2)
+    return Way(sharded, units=_units(detected_blocks(model)))
 
 
-def spread(workload: Workload, world: VerifyWorld, device: str) -> Workload:
+def _units(blocks: Mapping[str, nn.Module]) -> tuple[str, ...]:
+    return tuple(name for name, block in blocks.items() if any(True for _ in block.parameters()))
+
+
+def spread(workload: Workload, way: Way, device: str) -> Workload:
     """Give the workload with its model over all ranks of the group. Raises BadWorkloadError."""
     model = check_spreadable(workload)
     try:
-        if world.sharding is Sharding.FSDP2:
-            mesh = init_device_mesh(device, (world.size,))
+        if way.is_sharded:
             before = dict(model.named_parameters())
-            for name in units_of(model, world):
-                fully_shard(model.get_submodule(name), mesh=mesh)
+            blocks = [model.get_submodule(name) for name in way.units]
+            shard(model, blocks, way.parallelism, way.types, device)
             _step_shards(workload.optimizer, before, dict(model.named_parameters()))
             return workload
-        return with_model(workload, DistributedDataParallel(model))
+        views = bool(way.parallelism.gradient_as_bucket_view)
+        replica = DistributedDataParallel(model, gradient_as_bucket_view=views)
+        return with_model(workload, replica)
     except (ValueError, RuntimeError, NotImplementedError) as error:
         said = str(error).strip().partition("\n")[0]
         raise BadWorkloadError(f"the model cannot be spread over ranks: {said[:400]}") from error

@@ -13,13 +13,14 @@ from haversack.verify import (
     FacetSeverity,
     FacetValue,
     FirstDifference,
+    VerifyApplied,
     VerifySchedule,
     VerifySharded,
     VerifyVerdict,
     VerifyWorld,
 )
 from haversack_server.verify.comparison import Closeness, Row
-from haversack_server.verify.outcome import Raised
+from haversack_server.verify.outcome import Outcome, Raised
 from haversack_server.verify.rank_evidence import with_ranks
 from haversack_server.verify.rank_predictions import Predicted, with_predicted
 from haversack_server.verify.ranks import RankOutcome, RankRuns, merged, sharded
@@ -150,3 +151,27 @@ def test_a_step_on_shards_is_evidence_only_where_one_was_made(schedule: VerifySc
     assert whole.evidence is not None
     says = any("step on shards" in sentence for sentence in whole.evidence.does_not_prove)
     assert says is (schedule is VerifySchedule.ONE_MICROBATCH)
+
+
+def of_plan(number: int, peak_bytes: int) -> RankOutcome:
+    applied = VerifyApplied(measured_peak_bytes=peak_bytes, peak_at=f"rank {number}")
+    return RankOutcome(rank=number, outcome=Outcome(stage="planned", applied=applied))
+
+
+def test_the_fullest_rank_is_held_against_the_plan_and_each_has_its_own_peak() -> None:
+    measured = replace(runs(), planned=[of_plan(0, 5), of_plan(1, 9)])
+    planned = measured.outcomes().planned
+    assert planned is not None
+    assert planned.applied is not None
+    assert planned.applied.peak_at == "rank 1"
+    peaks = [each.planned_peak_bytes for each in sharded(measured, WORLD, "gloo", ()).ranks]
+    assert peaks == [5, 9]
+
+
+def test_a_rank_that_raises_in_a_planned_step_leaves_no_peak_of_any() -> None:
+    raised = Raised(part="a measured step", kind="ValueError", message="two")
+    lost = RankOutcome(rank=1, outcome=Outcome(stage="planned", raised=raised))
+    measured = replace(runs(), planned=[of_plan(0, 5), lost])
+    planned = measured.outcomes().planned
+    assert planned is not None
+    assert (planned.applied, str(planned.raised)) == (None, "ValueError: on rank 1 of 2: two")

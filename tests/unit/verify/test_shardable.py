@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from haversack.errors import InvalidRequestError
-from haversack.parallelism import Sharding
+from haversack.errors import InvalidRequestError, NotSupportedError
+from haversack.parallelism import Parallelism, Sharding
 from haversack.run import BlockAction, WorkloadReference
 from haversack.verify import VerifyPlan, VerifyRequest, VerifySchedule, VerifyWorld
 from haversack_server.gpus import attached
@@ -14,11 +14,17 @@ from haversack_server.gpus.attached import Attached
 from haversack_server.gpus.nvml import Gpu
 from haversack_server.job import Job
 from haversack_server.verify.admissible import check_attached
-from haversack_server.verify.shardable import check_device_count, check_sharded, devices_of
+from haversack_server.verify.shardable import (
+    as_planned,
+    check_device_count,
+    check_sharded,
+    devices_of,
+)
 
 MLP = WorkloadReference(name="mlp")
 WORLD = VerifyWorld(size=2, sharding=Sharding.FSDP2)
 UNSAID = VerifySchedule.UNSPECIFIED
+RECOMPUTED = VerifyPlan(actions=(BlockAction(block="a", option="recompute"),))
 
 
 def request(device: str = "", schedule: VerifySchedule = UNSAID) -> VerifyRequest:
@@ -57,7 +63,7 @@ def test_one_process_may_have_several_gpus() -> None:
     [
         ({"device": "cpu"}, "several devices of one process are GPUs"),
         ({"world": WORLD}, "each rank has a GPU of its own"),
-        ({"plan": VerifyPlan(actions=(BlockAction(block="a", option="recompute"),))}, "one device"),
+        ({"plan": RECOMPUTED}, "one device"),
     ],
 )
 def test_several_devices_are_of_one_process_on_gpus_without_a_plan(
@@ -67,6 +73,33 @@ def test_several_devices_are_of_one_process_on_gpus_without_a_plan(
     with pytest.raises(InvalidRequestError, match=why) as refusal:
         check_device_count(asked)
     assert refusal.value.field == "device_count"
+
+
+TWO_SHARDS = Parallelism(world_size=2, sharding=Sharding.FSDP2, reshard_after_forward=False)
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "is_planned"),
+    [
+        (TWO_SHARDS, True),
+        (Parallelism(dp_shard=2, sharding=Sharding.FSDP2), True),
+        (Parallelism(world_size=4, sharding=Sharding.FSDP2), False),
+        (Parallelism(world_size=2), False),
+        (None, False),
+    ],
+)
+def test_ranks_share_the_model_as_a_plan_of_as_many_has_it(
+    parallelism: Parallelism | None, is_planned: bool
+) -> None:
+    planned = VerifyPlan(actions=RECOMPUTED.actions, parallelism=parallelism)
+    found = as_planned(replace(request(), plan=planned))
+    assert found == (parallelism if is_planned else None)
+
+
+def test_a_plan_of_ranks_that_no_profile_is_planned_for_is_refused() -> None:
+    odd = VerifyPlan(actions=RECOMPUTED.actions, parallelism=Parallelism(world_size=4, tp=2))
+    with pytest.raises(NotSupportedError, match=r"parallelism\.tp"):
+        check_sharded(replace(request(), plan=odd), WORLD)
 
 
 def test_ranks_need_as_many_gpus_and_whole_ones(monkeypatch: pytest.MonkeyPatch) -> None:

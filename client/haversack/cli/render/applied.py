@@ -23,8 +23,10 @@ def draw_applied(page: Page, found: VerifyApplied) -> None:
             (
                 "recomputation",
                 "-" if found.predicted_extra_ns is None else format_ns(found.predicted_extra_ns),
-                _time(found.measured_extra_ns),
-                f"beside a step of {format_ns(found.plain_ns)}, on this device",
+                _time(found.measured_extra_ns) if found.plain_ns else "-",
+                f"beside a step of {format_ns(found.plain_ns)}, on this device"
+                if found.plain_ns
+                else "not timed",
             ),
         ],
     )

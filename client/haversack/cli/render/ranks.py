@@ -18,6 +18,9 @@ def draw_sharded(page: Page, found: VerifySharded) -> None:
     )
     if found.prediction_method:
         page.bullets("Predicted peaks", [*_predicted(found.ranks), found.prediction_method])
+    planned = list(_planned(found.ranks))
+    if planned:
+        page.bullets("A whole step of the plan", planned)
     page.bullets(
         "The plain sharded run against one process",
         [each.detail for each in found.against_unsharded],
@@ -43,6 +46,12 @@ def _predicted(ranks: Iterable[VerifyRank]) -> Iterable[str]:
                 f"rank {rank.rank}: {format_bytes(plain)} plain, "
                 f"{format_bytes(replayed)} checkpointed"
             )
+
+
+def _planned(ranks: Iterable[VerifyRank]) -> Iterable[str]:
+    for rank in ranks:
+        if rank.planned_peak_bytes is not None:
+            yield f"rank {rank.rank}: {format_bytes(rank.planned_peak_bytes)} at its peak"
 
 
 def _counted(collectives: Iterable[CollectiveCount], kind: str) -> str:
