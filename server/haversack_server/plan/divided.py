@@ -23,7 +23,7 @@ class Divided:
         self.whole_bytes = sum(map(_whole, every))
         self.shard_bytes = sum(map(self._shard, every))
         self.trained_shard_bytes = sum(map(self._shard, trained))
-        self._trained_bytes = sum(map(_whole, trained))
+        self.trained_bytes = sum(map(_whole, trained))
         self._largest_bytes = max(map(_whole, trained), default=0)
         self._largest_shard_bytes = max(map(self._shard, trained), default=0)
 
@@ -41,17 +41,17 @@ class Divided:
 
     def of_state(self, state_bytes: int) -> int:
         """Divide what the optimizer has whole copies of; what is left over is on every rank."""
-        if not self._trained_bytes:
+        if not self.trained_bytes:
             return state_bytes
-        copies, rest = divmod(state_bytes, self._trained_bytes)
+        copies, rest = divmod(state_bytes, self.trained_bytes)
         return copies * self.trained_shard_bytes + rest
 
     def of_step(self, step_bytes: int) -> int:
         """Divide what the step adds: as all parameters are, or worse, as the largest are."""
-        if not self._trained_bytes:
+        if not self.trained_bytes:
             return step_bytes
         shares = (
-            (self.trained_shard_bytes, self._trained_bytes),
+            (self.trained_shard_bytes, self.trained_bytes),
             # Padding may make another one the largest than is the largest when whole.
             (self._largest_shard_bytes, self._largest_bytes),
         )

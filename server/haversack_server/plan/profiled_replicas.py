@@ -41,10 +41,13 @@ def on_one_replica(
     chain = replace(chain, options=(tuple(first), *chain.options[1:]))
     if not views:
         return replace(chain, standing_bytes=chain.standing_bytes + buckets_bytes)
+    of_arguments = chain.all_gradients - trained_bytes
     return replace(
         chain,
-        forward_gradients=(chain.all_gradients,) * len(chain.names),
-        gradients_before=(chain.all_gradients,) * len(chain.names),
+        forward_gradients=(trained_bytes,) * len(chain.names),
+        gradients_before=tuple(
+            trained_bytes + min(of_arguments, before) for before in chain.gradients_before
+        ),
         beside="buckets, which gradients are views of",
     )
 

@@ -68,6 +68,9 @@ def _sharded(
     degrees = resolve(parallelism)
     states = Divided(profile, degrees.shard_ranks, recipe.parameter)
     laid = Laid(profile, states, degrees, parallelism, recipe, accumulation)
+    # Arguments are whole on every rank, and so are the gradients that they ask for.
+    of_parameters = states.trained_bytes // recipe.parameter * recipe.compute
+    of_arguments = max(0, chain.all_gradients - of_parameters)
     return replace(
         chain,
         options=laid.edged(chain.options, profile),
@@ -76,7 +79,7 @@ def _sharded(
         - (moments_bytes - states.of_state(moments_bytes)),
         forward_gradients=laid.forward(),
         gradients_before=laid.backward(),
-        all_gradients=states.trained_shard_bytes,
+        all_gradients=states.trained_shard_bytes + of_arguments,
         step_bytes=states.of_step(chain.step_bytes),
         beside="gathered parameters, gradients and their reductions",
         inside=inside_of_rank(chain.inside, laid, profile),

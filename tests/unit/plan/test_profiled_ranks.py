@@ -6,7 +6,7 @@ import pytest
 
 from haversack.parallelism import Parallelism, Sharding
 from haversack.plan import MomentPeak, PlanRequest
-from haversack.profile import OptionTable, Profile, ProfileBlock
+from haversack.profile import OptionTable, Profile, ProfileBlock, ProfileParameter
 from haversack.run import Budget, Optimizer, Training
 from haversack_server.plan.answer import plan
 
@@ -28,6 +28,10 @@ PROFILE = Profile(
     model_forward_peak_bytes=14,
 )
 ON_CPU = replace(PROFILE, device="cpu")
+DIVIDED = (ProfileParameter(rows=8, row_bytes=1),)
+ON_CPU_DIVIDED = replace(
+    ON_CPU, blocks=tuple(replace(each, parameters=DIVIDED) for each in PROFILE.blocks)
+)
 MADE_WHERE = (0, 5, 0, 2)  # of what the caller holds
 
 
@@ -58,11 +62,11 @@ def test_an_earlier_microbatch_s_output_is_there_until_the_next_has_returned() -
     assert [b - a - gradients for a, b in zip(one, two, strict=True)] == [0, 5, 5, 7 + 14 - 15]
 
 
-def test_shards_of_no_number_of_ranks_are_said_to_be_none() -> None:
+def test_shards_of_one_rank_are_said_to_be_none() -> None:
     request = PlanRequest(
         profile=PROFILE,
         budget=Budget(bytes=2**40),
-        parallelism=Parallelism(sharding=Sharding.FSDP2),
+        parallelism=Parallelism(world_size=1, sharding=Sharding.FSDP2),
         training=Training(optimizer=Optimizer.SGD),
     )
     said = plan(request).assumptions
@@ -95,3 +99,35 @@ def test_buffers_are_copied_for_their_broadcast_before_the_first_part_runs() -> 
     there = forwards(large, Parallelism(dp_replicate=2))
     assert there[0] - alone[0] == 4 * 8 + (100 - 15)
     assert there[1] - alone[1] == 4 * 8
+
+
+@pytest.mark.parametrize(
+    "parallelism",
+    [
+        Parallelism(world_size=2, gradient_as_bucket_view=True),
+        Parallelism(world_size=2, sharding=Sharding.FSDP2),
+    ],
+)
+def test_an_argument_s_gradient_is_in_no_bucket_and_whole_on_every_rank(
+    parallelism: Parallelism,
+) -> None:
+    """It comes with the last backward, and is there until the next step."""
+    first, *others = ON_CPU_DIVIDED.blocks
+    asking = replace(first, gradient_bytes=8 + 100)
+    profile = replace(ON_CPU, blocks=(asking, *others))
+    assert forwards(profile, parallelism) == forwards(ON_CPU_DIVIDED, parallelism)
+    more = optimizer_step(profile, parallelism) - optimizer_step(ON_CPU_DIVIDED, parallelism)
+    assert more == 100
+
+
+def optimizer_step(profile: Profile, parallelism: Parallelism) -> int:
+    answer = plan(
+        PlanRequest(
+            profile=profile,
+            budget=Budget(bytes=2**40),
+            parallelism=parallelism,
+            training=Training(optimizer=Optimizer.SGD),
+            frontier_points=0,
+        )
+    )
+    return next(each.peak_bytes for each in answer.moments if each.phase == "optimizer")
