@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from os import PathLike
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
@@ -13,9 +12,8 @@ from haversack import _calls, requests
 from haversack._calls import SHORT_TIMEOUT, Rpc
 from haversack._embedded import embedded_server
 from haversack.estimate import Estimate, EstimateRequest, WhatIf
-from haversack.keywords import RunOptions, VerifyOptions
-from haversack.plan import Candidates, Plan, PlanRequest, RecomputeCandidates
-from haversack.profile import Profile
+from haversack.keywords import ModelPlanOptions, PlanOptions, RunOptions, VerifyOptions
+from haversack.plan import Plan, PlanRequest
 from haversack.questions import EstimateQuestion, OutOfMemory
 from haversack.run import BlockAction, Measurement
 from haversack.v1.service_pb2_grpc import HaversackServiceStub
@@ -102,37 +100,14 @@ class AsyncClient:
         request: PlanRequest | None = None,
         *,
         timeout: float = _calls.PLAN_TIMEOUT,
-        profile: Profile | Plan | str | PathLike[str] | None = None,
-        measurements: Sequence[Measurement | Mapping[str, Any]] = (),
-        workload: str | None = None,
-        args: Mapping[str, Any] | str | None = None,
-        blocks: Sequence[str] = (),
-        candidates: Candidates | Mapping[str, Any] | None = None,
-        recompute_candidates: RecomputeCandidates | Mapping[str, Any] | None = None,
-        fit_expected: bool = False,
-        frontier_points: int | None = None,
-        state_limit: int | None = None,
-        **run: Unpack[RunOptions],
+        **options: Unpack[PlanOptions],
     ) -> Plan:
         """Ask what to save and to recompute under a budget; a request, or the keywords of one.
 
         The usual ``timeout``, six minutes, has room for the first plan of a machine, which compiles
         the kernels, and for a ``workload``, which is profiled and certified.
         """
-        keywords = {
-            "profile": profile,
-            "measurements": tuple(measurements),
-            "workload": workload,
-            "args": args,
-            "blocks": tuple(blocks),
-            "candidates": candidates,
-            "recompute_candidates": recompute_candidates,
-            "frontier_points": frontier_points,
-            "state_limit": state_limit,
-            **({"fit_expected": fit_expected} if fit_expected else {}),
-            **run,
-        }
-        asked = _calls.request_of(request, keywords, requests.plan_request)
+        asked = _calls.request_of(request, dict(options), requests.plan_request)
         return _calls.with_profile(await self._ask(_calls.PLAN, asked, timeout), asked)
 
     async def plan_candidates(
@@ -162,19 +137,11 @@ class AsyncClient:
     async def plan_model(
         self,
         *,
-        fit_expected: bool = False,
-        frontier_points: int | None = None,
-        state_limit: int | None = None,
         timeout: float = _calls.PLAN_TIMEOUT,
-        **run: Unpack[RunOptions],
+        **options: Unpack[ModelPlanOptions],
     ) -> Plan:
         """Ask which blocks of a model to save and which to recompute."""
-        request = requests.plan_request(
-            fit_expected=fit_expected,
-            frontier_points=frontier_points,
-            state_limit=state_limit,
-            **run,
-        )
+        request = requests.plan_request(**options)
         return await self.plan(request, timeout=timeout)
 
     async def verify(

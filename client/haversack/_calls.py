@@ -165,7 +165,7 @@ def with_profile(answer: Plan, request: PlanRequest) -> Plan:
 
 
 def _is_left_out(value: Any) -> bool:
-    return value is None or (isinstance(value, tuple | str) and not value)
+    return value is None or value is False or (isinstance(value, tuple | list | str) and not value)
 
 
 def candidates_request(

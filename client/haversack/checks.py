@@ -113,6 +113,8 @@ def shortly(value: object) -> str:
         return "a number of thousands of digits"  # more than Python writes
     except RecursionError:
         return f"a deeply nested {type(value).__name__}"
+    if "\n" in written:  # of an object, such as a module's, whose every line it would be
+        written = " ".join(written.split())
     return written if len(written) <= LONGEST_SHOWN else written[:LONGEST_SHOWN] + "..."
 
 

@@ -6,13 +6,15 @@ from typing import Any, TypedDict
 
 from haversack.finetuning import Finetuning, Quantizer, StoredWeights
 from haversack.parallelism import Sharding
-from haversack.plan import Plan
+from haversack.plan import Candidates, Plan, RecomputeCandidates
+from haversack.profile import Profile
 from haversack.run import (
     Attention,
     Budget,
     BytesKind,
     Document,
     Loss,
+    Measurement,
     NumberType,
     Optimizer,
     Precision,
@@ -91,6 +93,43 @@ class RunOptions(TypedDict, total=False):
     budget_kind: BytesKind | str | None
 
 
+class ModelPlanOptions(RunOptions, total=False):
+    """Keywords of a plan of a model: those of its run, and what is asked of the plan.
+
+    ``must_save`` and ``must_recompute`` name blocks; ``equal_treatment`` treats equal blocks and
+    all ranks alike, ``without_segments`` leaves checkpoints around several blocks out; ``rank``
+    plans for its class alone.
+    """
+
+    fit_expected: bool
+    frontier_points: int | None
+    state_limit: int | None
+    must_save: Sequence[str]
+    must_recompute: Sequence[str]
+    equal_treatment: bool
+    without_segments: bool
+    rank: int | None
+
+
+class PlanOptions(ModelPlanOptions, total=False):
+    """Keywords of a plan, of code, a profile, a model or independent candidates.
+
+    ``profile`` is one that ``haversack.torch.profile`` made, a plan that has one, or a file of
+    either, whose ranks count where none are given; with ``measurements`` it is the plan whose real
+    step was measured. ``workload`` is the name of a built-in one, or "package.module:factory",
+    whose keyword arguments are ``args``; ``blocks`` names its modules that are the blocks.
+    ``candidates`` and ``recompute_candidates`` are columns, or the nouns of them.
+    """
+
+    profile: Profile | Plan | str | PathLike[str] | None
+    measurements: Sequence[Measurement | Mapping[str, Any]]
+    workload: str | None
+    args: Mapping[str, Any] | str | None
+    blocks: Sequence[str]
+    candidates: Candidates | Mapping[str, Any] | None
+    recompute_candidates: RecomputeCandidates | Mapping[str, Any] | None
+
+
 class VerifyOptions(TypedDict, total=False):
     """Keywords of a Verify job, beside the workload; what is not given keeps the noun's default.
 
@@ -124,7 +163,7 @@ class VerifyOptions(TypedDict, total=False):
     weights: str | PathLike[str]
     shard: Sharding | str | None
     world_size: int | None
-    resume: VerifyResume | str | None
+    resume: VerifyResume | str | int | None
     saved_as: TrainingCheckpoint | str | None
     steps_before: int | None
     steps_after: int | None

@@ -98,13 +98,17 @@ def _violations(
     plan: Plan, profile: Profile, measurements: Sequence[Measurement]
 ) -> list[Violation]:
     phases, least = {each.phase for each in plan.moments}, _least_bytes(plan, profile)
-    found = []
+    found, ranks = [], spread_of(plan.parallelism or Parallelism()).ranks
     for place, each in enumerate(measurements):
         path, seen = f"measurements[{place}]", each.allocated_bytes
         if each.phase and _phase(each) not in phases:
             known = ", ".join(phase for phase in PHASES if phase in phases)
             sentence = f"{each.phase[:60]!r} is no phase of a plan; give {known}, or leave it out"
             found.append(Violation(f"{path}.phase", sentence))
+        if each.rank >= ranks:
+            known = "0, its only one" if ranks == 1 else f"one from 0 to {ranks - 1}"
+            sentence = f"{each.rank} is none of the plan's ranks; give {known}"
+            found.append(Violation(f"{path}.rank", sentence))
         if seen is None:
             sentence = "a plan of code is of allocated bytes; give those, such as peak=11.8GiB"
             found.append(Violation(f"{path}.allocated_bytes", sentence))

@@ -7,6 +7,8 @@ from math import prod
 from haversack import checks
 from haversack.errors import Violation, check
 
+MOST_RANKS = 2**24  # above any cluster, and products of degrees stay exact
+
 
 class Sharding(enum.IntEnum):
     """How model states are divided among the data-parallel ranks."""
@@ -102,7 +104,7 @@ class Parallelism:
     ranks_per_node: int | None = None
 
     def __post_init__(self) -> None:
-        most = 2**24  # ranks; above any cluster, and products of degrees stay exact
+        most = MOST_RANKS
         found: list[Violation] = []
         axes = ("world_size", "dp_replicate", "dp_shard", "tp", "pp", "cp", "ep", "expert_tp")
         for name in axes:
@@ -140,8 +142,10 @@ class Parallelism:
         known = prod(degree for degree in degrees.values() if degree is not None)
         data_axes_known = degrees["dp_replicate"] is not None and degrees["dp_shard"] is not None
         if self.world_size % known or (data_axes_known and known != self.world_size):
-            factors = " * ".join(f"{name} {degree or '?'}" for name, degree in degrees.items())
+            factors = " * ".join(f"{name} {each}" for name, each in degrees.items() if each)
             sentence = f"{self.world_size} ranks are not {factors}; make the product the world size"
+            if not data_axes_known:
+                sentence = f"{self.world_size} ranks are no multiple of {factors}; make them one"
             return [Violation("parallelism.world_size", sentence)]
         ranks, experts = self.world_size // (self.pp or 1), self.expert_tp or self.tp or 1
         if ranks % ((self.ep or 1) * experts):
@@ -149,5 +153,6 @@ class Parallelism:
                 f"{self.ep or 1} ranks of experts, each split over {experts}, do not divide the "
                 f"{ranks} ranks of a pipeline stage"
             )
-            return [Violation("parallelism.ep", sentence)]
+            name = "ep" if self.ep or not self.expert_tp else "expert_tp"
+            return [Violation(f"parallelism.{name}", sentence)]
         return []

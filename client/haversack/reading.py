@@ -15,6 +15,8 @@ LONGEST_PATH_SHOWN = 200  # characters
 
 def read_text(path: str | PathLike[str], *, field: str, most_bytes: int, wanted: str) -> str:
     """Read a UTF-8 file of at most ``most_bytes``; ``wanted`` says what would do instead."""
+    if not isinstance(path, str | PathLike):
+        refuse(f"a {type(path).__name__} is no path; {wanted}", field)
     if not str(path):
         refuse(f"the path is empty; {wanted}", field)
     name = shown(path)

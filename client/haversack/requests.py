@@ -100,15 +100,9 @@ def plan_request(
     rank: int | None = None,
     **run: Unpack[RunOptions],
 ) -> PlanRequest:
-    """Build the request for a plan, of a model or of independent candidates given as columns.
+    """Build the request for a plan, of a model, of code or of candidates given as columns.
 
-    ``profile`` is one that ``haversack.torch.profile`` made, a plan that has one, or a file of
-    either, whose ranks count where none are given; with ``measurements`` it is the plan whose
-    real step was measured. ``workload`` is the name of a built-in one, or "package.module:factory",
-    whose keyword arguments are ``args``; ``blocks`` names its modules that are the blocks.
-    ``must_save`` and ``must_recompute`` name blocks; ``equal_treatment`` treats equal blocks and
-    all ranks alike, ``without_segments`` leaves checkpoints around several blocks out; ``rank``
-    plans for its class alone.
+    ``haversack.keywords.PlanOptions`` says what each keyword means.
     """
     _refuse_unknown("plan_request", run, RunOptions)
     constraints = PlanConstraints(
@@ -148,7 +142,8 @@ def verify_request(*, workload: str, **options: Unpack[VerifyOptions]) -> Verify
     waived = spelling.sequence(given.pop("waive", ()), "waivers")
     schedule = spelling.named(VerifySchedule, given.pop("schedule", None), "schedule")
     resume, saving = resume_of(given)
-    world = world_of(given.pop("shard", None), given.pop("world_size", None))
+    least = 1 if resume is not None else 2
+    world = world_of(given.pop("shard", None), given.pop("world_size", None), least=least)
     return VerifyRequest(
         workload=reference,
         limits=limits,

@@ -49,7 +49,8 @@ def _read(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _ranks(resume: object) -> tuple[int, int]:
-    found = _RANKS.fullmatch(spelling.text(resume, "resume").strip())
+    written = str(resume) if type(resume) is int else spelling.text(resume, "resume")
+    found = _RANKS.fullmatch(written.strip())
     if found is None:
         shown = checks.shortly(resume)
         refuse(f"{shown} is no pair of ranks; 2:4 saves on 2 and goes on with 4", "resume")

@@ -12,6 +12,22 @@ from haversack.parallelism import Parallelism, Sharding
 _RANKS = ("world_size", "dp_replicate", "sharding")
 _OF_SHARDS = (*_RANKS, "dp_shard", "reshard_after_forward", "reshard_ranks", "prefetch_units")
 _OF_REPLICAS = (*_RANKS, "gradient_as_bucket_view")
+_LEFT_OUT: dict[str, object] = {
+    "sequence_parallel": False,
+    "offload_optimizer": False,
+    "offload_parameters": False,
+}
+_LEFT_OUT |= dict.fromkeys(("dp_shard", "tp", "pp", "cp", "ep"), 1)
+_OF_FSDP2 = "of FSDP2; give that on several ranks too (--gpus N --fsdp)"
+_OF_BUCKETS = (
+    "of DistributedDataParallel's buckets; give several ranks that shard nothing (--gpus N)"
+)
+_WHOSE: dict[str, str] = {
+    "reshard_after_forward": _OF_FSDP2,
+    "reshard_ranks": _OF_FSDP2,
+    "prefetch_units": _OF_FSDP2,
+    "gradient_as_bucket_view": _OF_BUCKETS,
+}
 _KEPT: dict[int, str] = {True: "", False: ", not resharded after the forward"}
 
 
@@ -36,17 +52,21 @@ class Spread:
 def spread_of(parallelism: Parallelism) -> Spread:
     """Give the shards and replicas of a step; one rank where nothing is said of any.
 
-    Raises NotSupportedError for what a profile is not planned for.
+    Raises NotSupportedError for what a profile is not planned for, InvalidRequestError for a
+    setting of ranks that are not there; both name the field.
     """
     if parallelism.sharding is Sharding.FSDP2:
         _check_others(parallelism, _OF_SHARDS)
         return _sharded(parallelism)
     if parallelism.sharding not in (Sharding.UNSPECIFIED, Sharding.REPLICATED):
-        raise _refusal(f"sharding {parallelism.sharding.name}")
+        raise _refusal("sharding", parallelism.sharding.name)
     _check_others(parallelism, _OF_REPLICAS)
     ranks = parallelism.world_size or parallelism.dp_replicate or 1
     if parallelism.dp_replicate not in (None, ranks):
-        raise _refusal(f"{parallelism.dp_replicate} replicas on {ranks} ranks that shard nothing")
+        what = f"{parallelism.dp_replicate} replicas on {ranks} ranks that shard nothing"
+        raise _refusal("dp_replicate", what)
+    if ranks == 1 and parallelism.gradient_as_bucket_view:
+        raise _of_others("gradient_as_bucket_view")
     return Spread(shards=1, replicas=ranks)
 
 
@@ -78,6 +98,12 @@ def resharding_of(parallelism: Parallelism) -> bool | int:
 def _sharded(parallelism: Parallelism) -> Spread:
     """Fill in the degree that is missing, as Estimate does: shards take the ranks that are left."""
     ranks, shards = parallelism.world_size, parallelism.dp_shard
+    if ranks is None and shards is None and parallelism.dp_replicate is None:
+        raise InvalidRequestError(
+            "FSDP2 shards over ranks, and nobody says how many there are; give their number too "
+            "(--gpus N), or leave it out",
+            field="parallelism.sharding",
+        )
     replicas = parallelism.dp_replicate or 1
     if ranks is not None and shards is not None:
         replicas = ranks // shards
@@ -85,7 +111,7 @@ def _sharded(parallelism: Parallelism) -> Spread:
         shards = ranks // replicas
     spread = Spread(shards=shards or 1, replicas=replicas)
     if spread.is_replicated:
-        raise _refusal(f"FSDP2 with {spread.replicas} replicas of one shard")
+        raise _refusal("dp_replicate", f"FSDP2 with {spread.replicas} replicas of one shard")
     _check_resharding(parallelism, spread.shards)
     return spread
 
@@ -108,19 +134,29 @@ def _check_resharding(parallelism: Parallelism, shards: int) -> None:
 
 
 def _check_others(parallelism: Parallelism, read: tuple[str, ...]) -> None:
+    """Refuse what is given beside the fields that are read, unless it changes nothing."""
     plain = Parallelism()
     for each in fields(parallelism):
         given = getattr(parallelism, each.name)
-        is_one = each.name in ("dp_shard", "tp", "pp", "cp", "ep") and given == 1
-        if each.name not in read and given != getattr(plain, each.name) and not is_one:
-            raise _refusal(f"{each.name} {given}")
+        is_nothing = given in (getattr(plain, each.name), _LEFT_OUT.get(each.name))
+        if each.name in read or is_nothing:
+            continue
+        if each.name in _WHOSE:
+            raise _of_others(each.name)
+        raise _refusal(each.name, f"{each.name} {given}")
 
 
-def _refusal(what: str) -> NotSupportedError:
+def _of_others(name: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"it is a setting {_WHOSE[name]}, or leave it out", field=f"parallelism.{name}"
+    )
+
+
+def _refusal(name: str, what: str) -> NotSupportedError:
     return NotSupportedError(
-        f"parallelism: a profile is not planned for {what}; give one rank, replicas "
-        "(--gpus N: DistributedDataParallel, with gradient_as_bucket_view if need be), or FSDP2 "
-        "(--gpus N --fsdp, with dp_replicate, reshard_after_forward or prefetch_units)"
+        f"parallelism.{name}: a profile is not planned for {what}; give one rank, replicas "
+        "(--gpus N: DistributedDataParallel), or FSDP2 (--gpus N --fsdp, with dp_replicate below N "
+        "if need be)"
     )
 
 

@@ -166,16 +166,18 @@ def workload_violations(path: str, workload: WorkloadReference) -> list[Violatio
     return found + _args_violations(f"{path}.args_json", workload.args_json)
 
 
-def job_id_violations(job_id: str) -> list[Violation]:
+def job_id_violations(job_id: object) -> list[Violation]:
     """Check the spelling of a job's id."""
-    if _JOB_ID.fullmatch(job_id):
+    if isinstance(job_id, str) and _JOB_ID.fullmatch(job_id):
         return []
-    sentence = f"{job_id[:200]!r} is no id; use 1 to 128 of the characters A-Z a-z 0-9 . _ -"
+    sentence = (
+        f"{checks.shortly(job_id)} is no id; use 1 to 128 of the characters A-Z a-z 0-9 . _ -"
+    )
     return [Violation("job_id", sentence)]
 
 
-def _device_violations(device: str) -> list[Violation]:
-    if not device or _DEVICE.fullmatch(device):
+def _device_violations(device: object) -> list[Violation]:
+    if isinstance(device, str) and (not device or _DEVICE.fullmatch(device)):
         return []
     return [Violation("device", f"{device!r} is not a device; use cpu, or cuda:0 and so on")]
 

@@ -14,15 +14,20 @@ from haversack.verify import VerifyPlan, VerifyWorld
 _SHARDINGS = {"ddp": Sharding.REPLICATED, "fsdp2": Sharding.FSDP2}
 
 
-def world_of(shard: Sharding | str | None, world_size: int | None) -> VerifyWorld | None:
-    """Take the ranks of a sharded job; None is one process."""
+def world_of(
+    shard: Sharding | str | None, world_size: int | None, *, least: int = 2
+) -> VerifyWorld | None:
+    """Take the ranks of a sharded job; None is one process. ``least`` is 1 for one that resumes."""
     if shard is None and world_size is None:
         return None
     if shard is None:
         refuse("say how the ranks share the model: ddp or fsdp2", "world.sharding")
     if world_size is None:
         refuse("say how many ranks there are: 2 or 4", "world.size")
-    return VerifyWorld(size=checks.plain(world_size), sharding=sharding_of(shard))
+    world = VerifyWorld(size=checks.plain(world_size), sharding=sharding_of(shard))
+    if world.size < least:
+        refuse("1 rank shares the model with nobody; give 2 or 4, or leave both out", "world.size")
+    return world
 
 
 def sharding_of(shard: Sharding | str) -> Sharding:

@@ -63,6 +63,7 @@ class FailureReason(enum.IntEnum):
     WORKER_NOT_STARTED = 8
     SERVER_RESTARTED = 9
     RANK_LOST = 10
+    OUT_OF_DISK = 11
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -168,6 +168,14 @@ def test_a_taken_port_is_one_sentence(running: Service) -> None:
     )
 
 
+def test_a_host_that_is_none_of_this_machine_s_is_not_laid_to_the_port_of_metrics() -> None:
+    process = start("--listen", "192.0.2.1:0", "--metrics-port", "0")  # of RFC 5737, for nobody
+    _, said = process.communicate(timeout=LONGEST_START_S)
+    assert process.returncode == 1
+    assert said.startswith("haversack serve: cannot listen on 192.0.2.1:0: ")
+    assert said.count("\n") == 1
+
+
 def test_a_taken_metrics_port_is_one_sentence(running: Service) -> None:
     port = running.metrics_url.rpartition(":")[2].partition("/")[0]
     process = start("--listen", "127.0.0.1:0", "--metrics-port", port)

@@ -7,11 +7,9 @@ from typing import Any
 import click
 
 from haversack.cli.calls import write
+from haversack.cli.hints import Hints
 from haversack.cli.option_types import FieldOption
-from haversack.errors import InvalidRequestError
-from haversack.reading import shown
-
-MOST_FAULTS = 5  # of an error that are told, each in a line with the option that it came from
+from haversack.errors import HaversackError
 
 
 class WrittenHelp(click.Command):
@@ -61,56 +59,8 @@ class AnswerCommand(WrittenHelp):
     def _naming_options(self, given: dict[str, Any]) -> Iterator[None]:
         try:
             yield
-        except InvalidRequestError as wrong:
-            for fault in wrong.violations[:MOST_FAULTS]:
-                wrong.add_note(self._hint(fault.field, given))
+        except HaversackError as wrong:
+            options = [each for each in self.params if isinstance(each, FieldOption)]
+            for hint in Hints(options, given).of_error(wrong):
+                wrong.add_note(hint)
             raise
-
-    def _hint(self, field: str, given: dict[str, Any]) -> str:
-        """Name the flag that fills a field, with the file that it names."""
-        if field == "subject":
-            subjects = [
-                option
-                for option in self._options()
-                if option.section == "Model" or "workload" in option.fields
-            ]
-            return "give " + ", ".join(option.opts[0] for option in subjects)
-        if field == "documents" and not given.get("model"):
-            return "--model"
-        if field.startswith("what_ifs[") and given.get("knobs"):
-            return _of_variation(field, given)
-        fitting = [
-            (len(place), _is_given(option, given), option.opts[0])
-            for option in self._options()
-            for place in option.fields
-            if _lies_in(field, place)
-        ]
-        flag = max(fitting)[2] if fitting else ""
-        return _of_document(field, given) or flag if field.startswith("documents[") else flag
-
-    def _options(self) -> list[FieldOption]:
-        return [each for each in self.params if isinstance(each, FieldOption)]
-
-
-def _of_document(field: str, given: dict[str, Any]) -> str:
-    """Name the option, and the file, that a document came from: the model's stands first."""
-    index = int(field.removeprefix("documents[").partition("]")[0])
-    files = [("--model", given["model"])] if given.get("model") else []
-    files += [("--config", config) for config in given.get("configs") or ()]
-    if index < len(files):
-        return f"{files[index][0]} {shown(files[index][1])}"
-    return "--launch" if given.get("launch") else ""
-
-
-def _of_variation(field: str, given: dict[str, Any]) -> str:
-    """Name the option that a variation came from: those of knobs stand first."""
-    index = int(field.removeprefix("what_ifs[").partition("]")[0])
-    return "--knob" if index < len(given["knobs"]) else "--what-if"
-
-
-def _lies_in(field: str, place: str) -> bool:
-    return field == place or field.startswith((f"{place}.", f"{place}["))
-
-
-def _is_given(option: FieldOption, given: dict[str, Any]) -> bool:
-    return bool(given.get(option.name or ""))

@@ -74,7 +74,7 @@ _HOST = [
     option(
         "Devices",
         "--offload",
-        field="parallelism.offload_optimizer",
+        field="parallelism.offload_optimizer parallelism.offload_parameters",
         about="What lives on the host: optimizer (its state and its step; ZeRO 1 to 3), all "
         "(parameters too; ZeRO 3, FSDP) or none. Default: none.",
         metavar="NAME",
@@ -140,7 +140,7 @@ def _gpus(memory: str) -> list[Decorated]:
         option(
             "Devices",
             "--device",
-            field="device.name",
+            field="device.name parallelism.world_size",
             about="Device of the catalogue, such as h100-80gb: its usable bytes and its rates. "
             "With a number in front, 8xh100-80gb, --gpus too. Default: none.",
             metavar="NAME",

@@ -14,13 +14,14 @@ from typing import NoReturn
 import click
 
 from haversack.cli.calls import is_debugging, note, write
-from haversack.cli.command import MOST_FAULTS, WrittenHelp
+from haversack.cli.command import WrittenHelp
 from haversack.cli.devices import devices
 from haversack.cli.diff import diff
 from haversack.cli.estimate import estimate
 from haversack.cli.exits import MEANINGS, Exit, of_error
 from haversack.cli.explain_oom import explain_oom
 from haversack.cli.fit import fit
+from haversack.cli.hints import MOST_FAULTS
 from haversack.cli.jobs import jobs
 from haversack.cli.plan import plan
 from haversack.cli.profile import profile
@@ -125,12 +126,12 @@ def _lines(error: HaversackError) -> Iterator[str]:
     if isinstance(error, InternalError):
         yield f"{error} (HAVERSACK_DEBUG=1 shows more)"
         return
+    hints = getattr(error, "__notes__", [])
     if not isinstance(error, InvalidRequestError):
-        yield str(error)
+        yield f"{error} ({hints[0]})" if hints and hints[0] else str(error)
         return
     told = error.violations[:MOST_FAULTS]
-    hints = getattr(error, "__notes__", [])[: len(told)]
-    for fault, hint in zip_longest(told, hints, fillvalue=""):
+    for fault, hint in zip_longest(told, hints[: len(told)], fillvalue=""):
         yield f"{fault} ({hint})" if hint else str(fault)
     if error.total > len(told):
         yield f"and {error.total - len(told)} more"

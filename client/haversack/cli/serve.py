@@ -8,6 +8,7 @@ import click
 from haversack.cli import options
 from haversack.cli.command import AnswerCommand
 from haversack.cli.option_types import Address, AutoOrOff, LocalOrRay, Port, Seconds, Whole
+from haversack.reading import refuse, shown
 
 _SERVICE = "haversack_server.service"
 _OPTIONS = [
@@ -127,6 +128,7 @@ def serve(
     """
     from haversack import _embedded
 
+    _check_folders(given["state_dir"], weights_dir)
     _embedded.server_app(otherwise="")  # on a light install this says which extra is missing
     arguments = []
     for name, value in given.items():
@@ -139,3 +141,13 @@ def serve(
     sys.stdout.flush()
     # The service's own process from here on: signals reach it directly.
     os.execv(sys.executable, [sys.executable, "-m", _SERVICE, *arguments])
+
+
+def _check_folders(state_dir: str | float | None, weights_dirs: tuple[str, ...]) -> None:
+    """Refuse a folder whose name is empty, as of a variable that is not set, or that is none."""
+    if state_dir == "":
+        refuse("the path is empty; give a folder, or leave it out", "state_dir")
+    for folder in weights_dirs:
+        if not os.path.isdir(folder):
+            named = shown(folder) or "an empty path"
+            refuse(f"{named} is no folder; give one that is there", "weights_dir")

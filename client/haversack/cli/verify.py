@@ -27,7 +27,7 @@ def verify(
     workload: str | None,
     allow: tuple[str, ...],
     listing: bool,
-    weights: str,
+    weights: str | None,
     detach: bool,
     junit: str | None,
     json_file: str | None,
@@ -82,15 +82,19 @@ def _list(server: str | None, timeout: float | None, as_json: bool) -> int:
     return exits.Exit.OK
 
 
-def _request(workload: str | None, weights: str, server: str | None, **job: Any) -> "VerifyRequest":
+def _request(
+    workload: str | None, weights: str | None, server: str | None, **job: Any
+) -> "VerifyRequest":
     """Ask for a job; without a server weights are named from the folder of the caller."""
     if workload is None:
         refuse("no workload; name one that --list shows, or package.module:factory", "workload")
     from haversack.requests import verify_request
 
+    if weights == "":
+        refuse("the path is empty; give a safetensors file or a folder, or leave it out", "weights")
     if server is None and weights:
         weights = os.path.abspath(weights)
-    return verify_request(workload=workload, weights=weights, **job)
+    return verify_request(workload=workload, weights=weights or "", **job)
 
 
 def _lasting(server: str | None, file: str | None) -> str:

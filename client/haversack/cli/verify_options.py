@@ -47,7 +47,6 @@ WEIGHTS = [
         "--server an absolute path of its machine, in a folder of its --weights-dir. Default: "
         "those that the workload makes.",
         metavar="PATH",
-        default="",
     ),
 ]
 SPREAD = [
@@ -82,7 +81,7 @@ RESUME = [
     options.option(
         "Resume",
         "--saved-as",
-        field="saved_as",
+        field="saved_as resume.saved_as",
         about="Form of the training checkpoint: sharded (each rank writes its shards) or full "
         "(rank 0 writes whole tensors). Default: sharded.",
         metavar="FORM",
@@ -90,21 +89,21 @@ RESUME = [
     options.option(
         "Resume",
         "--steps-before",
-        field="steps_before",
+        field="steps_before resume.steps_before",
         about="Training steps before the stop. Default: 3.",
         type=Whole(),
     ),
     options.option(
         "Resume",
         "--steps-after",
-        field="steps_after",
+        field="steps_after resume.steps_after",
         about="Training steps after it that are compared. Default: 3.",
         type=Whole(),
     ),
     options.option(
         "Resume",
         "--leave-out-each",
-        field="leave_out_each",
+        field="leave_out_each resume.leave_out_each",
         about="Also leave out one kind of state after the other of those that the files hold, each "
         "in a run of its own, and say what it changes.",
         is_flag=True,

@@ -17,6 +17,7 @@ from haversack.plan import Plan
 from haversack.run import BlockAction
 from haversack.torch.blocks import fingerprint, inner_module, named_blocks
 from haversack.torch.compiled import refuse_wrapped
+from haversack.torch.given import check_plan
 from haversack.torch.planned_segments import segments_of
 from haversack.torch.policy import Policy, parsed
 from haversack.torch.regions import Region, caching_configs
@@ -77,6 +78,7 @@ def apply(model: nn.Module, plan: Plan, *, context_fn: ContextFn | None = None) 
     for a plan without actions, and where a plan is in effect already; ``NotSupportedError`` for a
     block whose recomputation would change its buffers.
     """
+    check_plan(plan)
     inner = inner_module(model)
     if hasattr(inner, "_orig_mod"):
         raise InvalidRequestError(

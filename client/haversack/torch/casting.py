@@ -13,16 +13,33 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_map_only
 
+from haversack import checks, spelling
 from haversack.errors import InvalidRequestError, NotSupportedError
 from haversack.plan import Plan
 from haversack.training import NumberType, Precision
 
+_MIXED_NAME = "fp32-bf16-compute"
+_OWN = "a profile's step computes in the types of the model's own code"
 _REDUCED: dict[NumberType, torch.dtype | None] = {
     NumberType.UNSPECIFIED: None,
     NumberType.FP32: torch.float32,
     NumberType.BF16: torch.bfloat16,
     NumberType.FP16: torch.float16,
 }
+
+
+def precision_of(given: object) -> Precision:
+    """Take a precision, or its name as the command line spells it, such as "fp32-bf16-compute"."""
+    if isinstance(given, Precision):
+        return given
+    known = {"", *spelling.names_of(Precision)}
+    if not isinstance(given, str) or given.strip().lower().replace("_", "-") not in known:
+        raise InvalidRequestError(
+            f"{checks.shortly(given)} is no precision; give {_MIXED_NAME!r} for FSDP2's mixed one, "
+            f"or leave it out: {_OWN}",
+            field="precision",
+        )
+    return spelling.named(Precision, given, "precision") if given else Precision.UNSPECIFIED
 
 
 def computed_in(
@@ -33,17 +50,17 @@ def computed_in(
     Raises NotSupportedError for other precisions than FP32_BF16_COMPUTE, for parameters that are
     not stored in fp32, and for a step that is run for real on a ``device``.
     """
-    if not isinstance(precision, Precision):
-        raise InvalidRequestError(
-            f"{precision!r} is no Precision; give haversack.training.Precision.FP32_BF16_COMPUTE",
-            field="precision",
-        )
     if precision is Precision.UNSPECIFIED:
         return None
-    if precision is not Precision.FP32_BF16_COMPUTE or device is not None:
+    if precision is not Precision.FP32_BF16_COMPUTE:
         raise NotSupportedError(
-            f"precision {precision.name}: a profile is of the step as the model computes it, or "
-            "under fake tensors of FP32_BF16_COMPUTE; leave the precision or the device out"
+            f"precision {precision.name}: {_OWN}; leave it out, and build the model in that type "
+            f"or cast in its code, or give {_MIXED_NAME!r} for FSDP2's mixed precision"
+        )
+    if device is not None:
+        raise NotSupportedError(
+            f"precision {precision.name}: FSDP2's mixed precision is profiled under fake tensors; "
+            "leave the device out"
         )
     for name, parameter in model.named_parameters():
         if parameter.dtype is not torch.float32:

@@ -1,10 +1,12 @@
 """A plan, certified: its step run as one whole under fake tensors, beside the prediction."""
 
-from haversack.errors import InvalidRequestError
+from haversack import checks
+from haversack.errors import InvalidRequestError, check
 from haversack.observed import certificate_of
 from haversack.parallelism import Parallelism
 from haversack.plan import Certificate, Plan
 from haversack.spread import is_same_step, spread_in_words
+from haversack.torch.given import check_is_workload, check_plan
 from haversack.torch.whole_step import whole_step
 from haversack.torch.workload import Workload
 
@@ -28,6 +30,9 @@ def certify(
     ``InvalidRequestError`` for a workload without optimizer, what ``apply`` raises for a plan of
     another model, and what ``profile`` raises.
     """
+    check_is_workload(workload)
+    check_plan(plan)
+    check(checks.integer("microbatches", microbatches, least=1))
     if workload.optimizer is None:
         raise InvalidRequestError(
             "a whole step ends with an optimizer's; give the workload one, such as "

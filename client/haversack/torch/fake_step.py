@@ -21,6 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from haversack.errors import InvalidRequestError, NotSupportedError
 from haversack.torch.casting import casting
 from haversack.torch.fakes import Fakes, fake_of, faked
+from haversack.torch.given import check_is_workload
 from haversack.torch.loss import loss_of
 from haversack.torch.own_calls import refusing_checkpoints, refusing_kept_graphs
 from haversack.torch.policy import parsed
@@ -35,6 +36,7 @@ _DEPENDS = (DataDependentOutputException, DynamicOutputShapeException)
 
 def check_workload(workload: Workload) -> nn.Module:
     """Give the workload's model, or refuse what cannot be run under fake tensors."""
+    check_is_workload(workload)
     model = workload.model
     if not isinstance(model, nn.Module):
         raise InvalidRequestError(

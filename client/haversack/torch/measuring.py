@@ -21,6 +21,7 @@ from haversack.profile import Profile
 from haversack.torch.allocators import CpuReader, CudaReader, Reader
 from haversack.torch.blocks import detected_blocks, inner_module, named_blocks
 from haversack.torch.boundaries import told
+from haversack.torch.given import check_plan
 from haversack.torch.loss import loss_of
 from haversack.torch.measured import Measured
 from haversack.torch.optimizers import forget_gradients, storage_bytes
@@ -47,6 +48,8 @@ def measure(
     """
     check(checks.integer("steps", steps, least=1, most=10_000))
     check(checks.optional_integer("tokens", tokens, least=1))
+    if plan is not None:
+        check_plan(plan)
     inner = _model(step, model)
     given: tuple[Any, ...] = ()
     if isinstance(step, Workload):

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from torch import nn
 
+from haversack import spelling
 from haversack.errors import InvalidRequestError, NotSupportedError
 from haversack.profile import Profile
 from haversack.torch import casting
@@ -35,7 +36,7 @@ def profile(
     blocks: Sequence[str] | None = None,
     roofline: Roofline | None = None,
     device: str | None = None,
-    precision: Precision = Precision.UNSPECIFIED,
+    precision: Precision | str = Precision.UNSPECIFIED,
     progress: Progress | None = None,
 ) -> Profile:
     """Profile a training step; gives a table of options for each block, to plan with.
@@ -46,19 +47,19 @@ def profile(
     recurrent layers on the CPU: their kernel runs once on zeros for each layout, to know its
     workspace. The model is left as it was, and may be on ``meta``. With a ``device``, which is
     where the model is, steps are run there for real, and times are measured. With the
-    ``precision`` FP32_BF16_COMPUTE the step is that of FSDP2's mixed precision: fp32 parameters are
-    computed with in bf16.
+    ``precision`` FP32_BF16_COMPUTE, or "fp32-bf16-compute", the step is that of FSDP2's mixed
+    precision: fp32 parameters are computed with in bf16.
     ``progress`` is called before each step with what it is for, the steps done and the number of
     all. Raises ``InvalidRequestError`` where no blocks are found, and ``NotSupportedError`` with
     the module where shapes or the path depend on data, a block runs twice or inside another, or a
     backward runs inside the forward.
     """
-    model = check_workload(workload)
+    model, numbers = check_workload(workload), casting.precision_of(precision)
     chosen = _blocks(model, workload, blocks)
     tell = progress or _say_nothing
     tell("a first forward", 0, 1)
     real = device_of(workload, device) if device is not None else None
-    computed_in = casting.computed_in(model, precision, device)
+    computed_in = casting.computed_in(model, numbers, device)
     runs = Runs(workload, chosen, roofline or Roofline(), real, computed_in)
     _check_ran(chosen, runs)
     steps = list(_options(runs))
@@ -69,7 +70,7 @@ def profile(
     tell("segments", len(steps) + 1, len(steps) + 2)
     read = runs.read()
     found = profile_of(model, chosen, runs.seen, read, runs.depending)
-    found = replace(found, precision=precision)
+    found = replace(found, precision=numbers)
     found = replace(found, not_profiled=(*found.not_profiled, *dict.fromkeys(refused)))
     found = with_skips(found, runs.skips(), runs.order)
     found = with_surroundings(_with_segments(found, runs, read), workload, model)
@@ -145,7 +146,8 @@ def _blocks(
 ) -> dict[str, nn.Module]:
     asked = names if names is not None else workload.regions
     if asked is not None:
-        found = named_blocks(model, list(_members(model, asked)), "blocks")
+        listed = [spelling.text(name, "blocks") for name in spelling.sequence(asked, "blocks")]
+        found = named_blocks(model, list(_members(model, listed)), "blocks")
     else:
         found = detected_blocks(model) or chained_blocks(model)
     if not found:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from haversack import checks
 from haversack.basis import Basis
 from haversack.errors import InvalidRequestError
 from haversack.profile import Profile
@@ -29,7 +30,12 @@ def device_of(workload: Workload, asked: str) -> torch.device:
     """Give the device of a workload, which must be of the type that is asked for."""
     model: Any = workload.model
     found: set[torch.device] = {each.device for each in model.parameters()}
-    device = torch.device(asked)
+    try:
+        device = torch.device(asked)
+    except (RuntimeError, TypeError) as unknown:
+        raise InvalidRequestError(
+            f"{checks.shortly(asked)} is no device of PyTorch; give cpu or cuda", field="device"
+        ) from unknown
     if {each.type for each in found} != {device.type} or len(found) != 1:
         said = ", ".join(sorted(map(str, found))) or "no device"
         raise InvalidRequestError(

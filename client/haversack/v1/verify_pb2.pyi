@@ -215,7 +215,7 @@ class _FacetValueEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FacetValue
     FACET_VALUE_WITHIN_NOISE: _FacetValue.ValueType  # 2
     """Not more apart than twice what the two plain runs are."""
     FACET_VALUE_WITHIN_TOLERANCE: _FacetValue.ValueType  # 3
-    """Inside the tolerance of the dtype, which detail states."""
+    """Inside the tolerance of the dtype, which detail states; never a buffer that replays write."""
     FACET_VALUE_DIFFERENT: _FacetValue.ValueType  # 4
     """Different; for counts and memory, not what activation checkpointing should do."""
     FACET_VALUE_RAISED_ONLY_CHECKPOINTED: _FacetValue.ValueType  # 5
@@ -245,7 +245,7 @@ FACET_VALUE_EQUAL_BITWISE: FacetValue.ValueType  # 1
 FACET_VALUE_WITHIN_NOISE: FacetValue.ValueType  # 2
 """Not more apart than twice what the two plain runs are."""
 FACET_VALUE_WITHIN_TOLERANCE: FacetValue.ValueType  # 3
-"""Inside the tolerance of the dtype, which detail states."""
+"""Inside the tolerance of the dtype, which detail states; never a buffer that replays write."""
 FACET_VALUE_DIFFERENT: FacetValue.ValueType  # 4
 """Different; for counts and memory, not what activation checkpointing should do."""
 FACET_VALUE_RAISED_ONLY_CHECKPOINTED: FacetValue.ValueType  # 5
@@ -378,6 +378,8 @@ class _FailureReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Failure
     """The server stopped while the job waited or ran."""
     FAILURE_REASON_RANK_LOST: _FailureReason.ValueType  # 10
     """A rank of a sharded job died, hung, or could not reach the others; message says which and when."""
+    FAILURE_REASON_OUT_OF_DISK: _FailureReason.ValueType  # 11
+    """The job's scratch folder held more than its limit, and its process was killed."""
 
 class FailureReason(_FailureReason, metaclass=_FailureReasonEnumTypeWrapper):
     """Why there is no comparison."""
@@ -404,6 +406,8 @@ FAILURE_REASON_SERVER_RESTARTED: FailureReason.ValueType  # 9
 """The server stopped while the job waited or ran."""
 FAILURE_REASON_RANK_LOST: FailureReason.ValueType  # 10
 """A rank of a sharded job died, hung, or could not reach the others; message says which and when."""
+FAILURE_REASON_OUT_OF_DISK: FailureReason.ValueType  # 11
+"""The job's scratch folder held more than its limit, and its process was killed."""
 Global___FailureReason: _TypeAlias = FailureReason  # noqa: Y015
 
 class _JobState:
@@ -1045,7 +1049,7 @@ class RecomputeCount(_message.Message):
     """Entries that ran to their end; early stop leaves a replay before it."""
     expected_entries: _builtins.int
     """Entries that are expected: one for the forward, and for each backward one replay of its own and
-    one for each region around it.
+    one for each region around it, but for what is called with gradients off.
     """
     def __init__(
         self,

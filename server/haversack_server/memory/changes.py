@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from haversack.parallelism import Sharding
+from haversack.parallelism import MOST_RANKS, Sharding
 from haversack.run import Attention, Recompute, TrainingRun
 from haversack_server.memory.degrees import resolve
 
@@ -47,7 +47,8 @@ def smaller_steps(run: Run) -> Iterator[Change[Run]]:
         yield Change(f"seq {training.seq // 2}", cost, replace(run, training=half))
     if training.attention is Attention.EAGER:
         flash = replace(training, attention=Attention.FLASH)
-        yield Change("a flash attention kernel", "", replace(run, training=flash))
+        cost = "sums in another order: results differ in their last bits"
+        yield Change("a flash attention kernel", cost, replace(run, training=flash))
 
 
 def more_sharding(run: Run) -> Iterator[Change[Run]]:
@@ -59,6 +60,8 @@ def more_sharding(run: Run) -> Iterator[Change[Run]]:
         cost = "parameters are gathered in forward and in backward"
         yield Change("shard parameters too (ZeRO 3)", cost, replace(run, parallelism=sharded))
     if parallelism.dp_shard is not None or parallelism.dp_replicate is not None:
+        return
+    if 2 * degrees.world_size > MOST_RANKS:
         return
     twice = replace(parallelism, world_size=degrees.world_size * 2)
     if degrees.shards_optimizer:

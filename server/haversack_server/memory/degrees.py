@@ -81,6 +81,7 @@ def resolve(parallelism: Parallelism) -> Degrees:
     sharding = parallelism.sharding or Sharding.REPLICATED
     replicate, shard = _data_degrees(parallelism, sharding, tp * pp * cp)
     _check_experts(parallelism, replicate * shard * cp * tp)
+    _check_resharding(parallelism, shard * cp)
     return Degrees(
         world_size=tp * pp * cp * replicate * shard,
         dp_replicate=replicate,
@@ -103,6 +104,17 @@ def _check_experts(parallelism: Parallelism, ranks: int) -> None:
             f"ep={ep} with experts split over {split} does not divide the {ranks} ranks of a "
             "pipeline stage; give world_size, or smaller degrees",
             field="parallelism.ep",
+        )
+
+
+def _check_resharding(parallelism: Parallelism, ranks: int) -> None:
+    """Refuse fewer ranks that ``fully_shard`` refuses; on one rank nothing is resharded."""
+    fewer = parallelism.reshard_ranks
+    if fewer and ranks > 1 and ranks % fewer and parallelism.sharding is Sharding.FSDP2:
+        raise InvalidRequestError(
+            f"units cannot be resharded to {fewer} of {ranks} ranks; give a number that divides "
+            "them, or reshard_after_forward yes or no",
+            field="parallelism.reshard_ranks",
         )
 
 

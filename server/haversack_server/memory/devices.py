@@ -81,7 +81,7 @@ def named(device: Device) -> tuple[Device, tuple[str, ...]]:
             return device, ()
         raise InvalidRequestError(
             f"{checks.shortly(device.name)} is not in the catalogue; {_near(device.name)},"
-            " or give memory_bytes",
+            " or give its memory_bytes too (--gpu-memory)",
             field=FIELD,
         )
     filled = replace(

@@ -30,6 +30,11 @@ def allowed(
         saves = name == "must_save"
         for place, block in enumerate(getattr(constraints, name)):
             path = f"constraints.{name}[{place}]"
+            if block in constraints.must_save and not saves:
+                raise InvalidRequestError(
+                    f"{block[:60]!r} is to be saved and recomputed; leave it out of one of both",
+                    field=path,
+                )
             left[block] = _only(block, _known(block, left, path), saves, path)
     return left
 

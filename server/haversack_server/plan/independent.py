@@ -158,7 +158,13 @@ def _infeasible(common: Plan, problem: _Problem) -> Plan:
     return replace(
         common,
         status=PlanStatus.INFEASIBLE,
-        relief=(Advice(change=f"a budget of {problem.fixed_bytes} bytes", delta_bytes=-short),),
+        relief=(
+            Advice(
+                change=f"a budget of {problem.fixed_bytes} bytes",
+                delta_bytes=-short,
+                cost="more memory, and every candidate is recomputed",
+            ),
+        ),
         solver="floor",
         rung=Rung.FLOOR,
         reason=(

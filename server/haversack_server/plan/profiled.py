@@ -15,6 +15,7 @@ from haversack_server.plan import (
     limits,
     profiled_optimizer,
     profiled_request,
+    profiled_settings,
     profiled_types,
     purity,
 )
@@ -57,7 +58,7 @@ def plan_profile(request: PlanRequest, solving: Solving) -> Plan:
             *purity.assumed(profile),
             *way.assumed(),
         ),
-        ignored_inputs=profiled_request.ignored(request.training, profile),
+        ignored_inputs=profiled_settings.ignored(request),
         not_modelled=profile.not_profiled,
         basis=profile.basis or Basis.PROFILED,
         model_fingerprint=profile.model_fingerprint,

@@ -65,8 +65,8 @@ def _kind(training: Training) -> Kind:
     kind = KINDS[optimizer]
     if kind.form is not Form.WHOLE or kind.width is not None:
         raise NotSupportedError(
-            f"training.optimizer {optimizer.name}: a profile has bytes of gradients and no shapes; "
-            "an optimizer that keeps whole copies would do, such as ADAMW or SGD_MOMENTUM"
+            f"training.optimizer: {optimizer.name} goes by shapes, and a profile has bytes; an "
+            "optimizer that keeps whole copies would do, such as ADAMW or SGD_MOMENTUM"
         )
     return kind
 

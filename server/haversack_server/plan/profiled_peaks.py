@@ -1,6 +1,6 @@
 """The moments of a profiled step: how high each is, where, and what it is made of."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from haversack.plan import MomentPeak, PeakAt
@@ -39,7 +39,7 @@ def heights(chain: ProfiledChain, pieces: Sequence[Piece]) -> Iterator[Height]:
     for piece, before in reversed(placed):
         for moment in backward_of(chain, piece):
             yield _height(chain, moment, before - freed.backward[moment.place])
-    yield chain.fixed_bytes, PeakAt(phase="optimizer", moment="optimizer step")
+    yield _optimizer_step(chain)
 
 
 def spared_by(chain: ProfiledChain, pieces: Sequence[Piece]) -> Spared:
@@ -60,11 +60,26 @@ def _height(chain: ProfiledChain, moment: Moment, kept: int) -> Height:
         "retained by the blocks before": kept,
         f"{moment.phase} of {name}": moment.own_bytes,
     }
-    largest = sorted(terms.items(), key=lambda term: -term[1])
     at = PeakAt(
         block=name,
         phase="forward" if forward else "backward",
         moment=f"{moment.phase} {name}",
-        largest_terms=tuple(f"{term}: {format_bytes(size)}" for term, size in largest if size),
+        largest_terms=_largest(terms),
     )
     return sum(terms.values()), at
+
+
+def _optimizer_step(chain: ProfiledChain) -> Height:
+    terms = {
+        "states and what the caller holds": chain.standing_bytes - chain.reserve_bytes,
+        "kept free beyond the prediction": chain.reserve_bytes,
+        "gradients": chain.all_gradients,
+        "the optimizer's step": chain.step_bytes,
+    }
+    at = PeakAt(phase="optimizer", moment="optimizer step", largest_terms=_largest(terms))
+    return chain.fixed_bytes, at
+
+
+def _largest(terms: Mapping[str, int]) -> tuple[str, ...]:
+    largest = sorted(terms.items(), key=lambda term: -term[1])
+    return tuple(f"{term}: {format_bytes(size)}" for term, size in largest if size)

@@ -4,22 +4,19 @@ States are parameters, gradients and the optimizer's moments. A profile is of on
 is planned for that, for replicas of it, or for FSDP2. Knows no rung.
 """
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
 from haversack.basis import Basis
-from haversack.errors import InvalidRequestError, NotSupportedError
+from haversack.errors import InvalidRequestError
 from haversack.parallelism import Sharding
 from haversack.plan import BudgetConversion, PlanRequest
 from haversack.profile import Profile
-from haversack.run import BytesKind, Training
+from haversack.run import BytesKind
 from haversack.spread import spread_in_words, spread_of
 from haversack.units import format_bytes
 from haversack_server.memory.bounds import MOST
-from haversack_server.plan import limits, profiled_replicas, profiled_types
+from haversack_server.plan import limits, profiled_replicas, profiled_settings, profiled_types
 from haversack_server.plan.profiled_chain import ProfiledChain
-
-_READ = ("optimizer", "optimizer_kernel", "accumulation")
-_OF_MIXED = ("precision", "reduce_type")
 
 
 def check(request: PlanRequest, profile: Profile) -> None:
@@ -38,6 +35,7 @@ def check(request: PlanRequest, profile: Profile) -> None:
                 field=f"profile.blocks[{place}].name",
             )
     profiled_types.check(request, profile)
+    profiled_settings.check(request, is_mixed=profiled_types.is_mixed(profile))
     ranks = spread_of(request.parallelism).ranks
     if request.rank is not None and request.rank >= ranks:
         asked = "one rank, 0" if ranks == 1 else f"the ranks 0 to {ranks - 1}"
@@ -81,11 +79,6 @@ def budget_of(request: PlanRequest) -> BudgetConversion:
     budget = request.budget
     if budget is None:
         raise InvalidRequestError("a profile's plan needs a budget in bytes", field="budget")
-    if budget.kind is BytesKind.DEVICE:
-        raise NotSupportedError(
-            "budget.kind: what a device needs beside allocated bytes is not in a profile; give "
-            "allocated bytes"
-        )
     step = f"allocated bytes: {format_bytes(budget.bytes)}; the profile's figures, no margin"
     given = replace(budget, kind=BytesKind.ALLOCATED)
     return BudgetConversion(given=given, allocated_bytes=budget.bytes, steps=(step,))
@@ -126,14 +119,3 @@ def _ranks_said(request: PlanRequest) -> tuple[str, ...]:
         "units of fully_shard: the profile's blocks, and the model around them",
         profiled_types.said(profile, request.training),
     )
-
-
-def ignored(training: Training, profile: Profile) -> tuple[str, ...]:
-    """Name settings that a profiled step has decided already."""
-    read = (*_READ, *(_OF_MIXED if profiled_types.is_mixed(profile) else ()))
-    given = [
-        each.name
-        for each in fields(training)
-        if each.name not in read and getattr(training, each.name) != getattr(Training(), each.name)
-    ]
-    return tuple(f"training.{name}: the profile is of the step as it ran" for name in given)

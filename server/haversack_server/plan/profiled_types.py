@@ -65,8 +65,8 @@ def check(request: PlanRequest, profile: Profile) -> None:
             )
         if shards > 1 and asked is Precision.FP32_BF16_COMPUTE:
             raise InvalidRequestError(
-                "the profile is of the step as the model computes it; profile the workload with "
-                "that precision, and it is FSDP2's mixed precision",
+                "the profile is of the step as the model computes it; plan the workload itself "
+                "(--workload), or profile it with precision FP32_BF16_COMPUTE in Python",
                 field="training.precision",
             )
         return
@@ -74,7 +74,7 @@ def check(request: PlanRequest, profile: Profile) -> None:
         raise InvalidRequestError(
             "the profile is of FSDP2's mixed precision, which needs shards; give FSDP2 on several "
             "ranks (--gpus N --fsdp), or profile the step as the model computes it",
-            field="parallelism",
+            field="parallelism.world_size",
         )
     if asked not in (Precision.UNSPECIFIED, profile.precision):
         raise InvalidRequestError(

@@ -118,7 +118,8 @@ def asked_for(request: PlanRequest, stages: Sequence[Stage]) -> tuple[Stage, ...
     ranks = stages[0].chain.degrees.world_size
     if request.rank >= ranks:
         raise InvalidRequestError(
-            f"there are {ranks} ranks, from 0 to {ranks - 1}; {request.rank} is none", field="rank"
+            f"{request.rank} is none of the run's {ranks} ranks, which count from 0",
+            field="rank",
         )
     each = ranks // stages[0].chain.pipeline.stages
     return tuple(stage for stage in stages if request.rank // each in stage.ranks.stages)

@@ -98,8 +98,9 @@ async def serving(
         await _say(health, health_pb2.HealthCheckResponse.NOT_SERVING)
         if settings.reflection:
             _add_reflection(server)
-        metrics_port = await _open_metrics(stack, metrics, address, settings.metrics_port)
+        # First, so that a host that is none of this machine's is not laid to the metrics' port.
         target = _bound(server, address)
+        metrics_port = await _open_metrics(stack, metrics, address, settings.metrics_port)
         await server.start()
         stack.push_async_callback(_drain, server, health, measure.idle, settings.grace_s)
         stack.callback(jobs.expect_end)
@@ -182,7 +183,7 @@ def _bound(server: grpc.aio.Server, address: str) -> str:
     """Bind the address; gives the target to connect to."""
     is_socket = address.startswith("unix:")
     host, wanted = ("", 0) if is_socket else split_address(address, "listen")
-    if wanted:
+    if not is_socket:
         _refuse_if_taken(host, wanted)
     try:
         port = server.add_insecure_port(address)

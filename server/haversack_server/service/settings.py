@@ -117,7 +117,7 @@ def split_address(address: str, field: str) -> tuple[str, int]:
     """Split HOST:PORT; the host is as it was written, an IPv6 one in its brackets."""
     host, _, port = address.rpartition(":")
     has_brackets = host.startswith("[") and host.endswith("]")
-    if not host or (":" in host and not has_brackets):
+    if not host or host == "unix" or (":" in host and not has_brackets):
         sentence = f"{address!r} is not HOST:PORT; 127.0.0.1:50051 or [::1]:50051 would do"
         raise InvalidRequestError(sentence, field=field)
     return host, _port(port, field)

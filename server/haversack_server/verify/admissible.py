@@ -10,7 +10,7 @@ from haversack.errors import InvalidRequestError, MissingExtraError, NotSupporte
 from haversack.run import WorkloadReference
 from haversack.verify import VerifyRequest, VerifySchedule
 from haversack_server.gpus.attached import GpuUnavailableError, check_devices
-from haversack_server.verify.catalog import check_built_in
+from haversack_server.verify.catalog import check_built_in, check_trains
 from haversack_server.verify.entry_points import check_allowed
 from haversack_server.verify.library import is_of_library
 from haversack_server.verify.resumable import check_resumable
@@ -43,6 +43,7 @@ def check_admissible(
     _check_schedule(request)
     _check_plan(request)
     if request.resume is not None:
+        check_trains(request.workload.name)
         _refuse_weights(request)
         check_resumable(request, request.resume)
     elif request.world is not None and request.world.size > 1:

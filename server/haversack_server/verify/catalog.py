@@ -92,6 +92,17 @@ def check_built_in(name: str, args_json: str) -> None:
     check_arguments(name, takes, args_json, field="workload.args_json")
 
 
+def check_trains(name: str) -> None:
+    """Raise InvalidRequestError for a built-in workload that is no training run to be stopped."""
+    known = WORKLOADS.get(name)
+    if known is not None and known.resume is None:
+        raise InvalidRequestError(
+            f"{name} is one step, and no training run that could be stopped; give a workload that "
+            "`haversack verify --list` has under resume, or leave it out",
+            field="resume",
+        )
+
+
 def check_known(name: str, *, field: str) -> None:
     """Raise InvalidRequestError, with the nearest names, unless the workload is built in."""
     if name in WORKLOADS:

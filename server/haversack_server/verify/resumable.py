@@ -79,7 +79,9 @@ def check_resumable(request: VerifyRequest, resume: VerifyResume) -> None:
         )
     check(_violations(request, resume, world))
     if request.device.startswith("cuda"):
-        raise NotSupportedError("ranks of a resume job run on the CPU over gloo; leave device out")
+        raise NotSupportedError(
+            "device: ranks of a resume job run on the CPU over gloo; leave it out"
+        )
 
 
 def _violations(

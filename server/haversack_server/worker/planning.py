@@ -29,6 +29,8 @@ from haversack_server.verify import frames, records
 from haversack_server.worker.errors import BadWorkloadError, is_out_of_memory
 from haversack_server.worker.load import load
 
+_OF_THE_REQUEST = ("blocks", "training.")  # fields; all others are the workload's own
+
 
 def serve(channel: socket.socket) -> None:
     """Answer the orders of a server until it goes away."""
@@ -92,7 +94,7 @@ def _failure(error: Exception) -> Failure:
         return Failure(fault=Fault.MEMORY, message=message[:500])
     if isinstance(error, NotSupportedError):
         return Failure(fault=Fault.UNSUPPORTED, message=str(error))
-    if isinstance(error, InvalidRequestError) and error.field.startswith("blocks"):
+    if isinstance(error, InvalidRequestError) and error.field.startswith(_OF_THE_REQUEST):
         said = error.violations[0].description
         return Failure(fault=Fault.WORKLOAD, message=said, field=error.field)
     if isinstance(error, BadWorkloadError | InvalidRequestError):

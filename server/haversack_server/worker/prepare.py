@@ -12,14 +12,17 @@ from torch.utils import _pytree as pytree
 
 from haversack.torch import Workload
 from haversack.verify import VerifyRequest, VerifySchedule
-from haversack_server.worker import rng
+from haversack_server.worker import planned, rng
 
 
 def prepare(workload: Workload, request: VerifyRequest) -> tuple[Workload, tuple[str, ...]]:
     """Move the workload to its device and hold alike what a library ties to checkpointing.
 
-    What has several devices its factory has put there.
+    What has several devices its factory has put there. Raises BadWorkloadError where the request's
+    plan is not of this model.
     """
+    if request.plan is not None:
+        planned.check_fits(workload, request.plan)
     device, *others = run_devices(request)
     notes = [*_without_cache(workload.model), *_without_optimizer(workload, request)]
     if others:

@@ -95,6 +95,7 @@ def test_a_measured_plan_stands_beside_its_prediction() -> None:
         measured_peak_bytes=90,
         plain_peak_bytes=200,
         measured_extra_ns=-5,
+        plain_ns=1000,
         replayed_count=2,
         findings=("regions: 1 of 3 did not run again",),
         not_compared=("time: not compared: a roofline's",),

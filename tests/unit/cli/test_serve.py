@@ -60,6 +60,9 @@ def test_what_is_not_given_is_for_the_service_to_choose(
         (["--cuda", "on"], ("cuda", "'on' will not do; give auto or off")),
         (["--executor", "slurm"], ("executor", "'slurm' will not do; give local or ray")),
         (["--ray-address", "head"], ("ray_address", "HOST:PORT")),
+        (["--state-dir", ""], ("state_dir", "empty", "--state-dir")),
+        (["--weights-dir", ""], ("weights_dir", "an empty path is no folder", "--weights-dir")),
+        (["--weights-dir", "/none"], ("weights_dir", "/none is no folder", "--weights-dir")),
     ],
 )
 def test_a_port_out_of_range_is_refused_here(

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from haversack.errors import InvalidRequestError
 from haversack.parallelism import BackwardPrefetch, Parallelism, Sharding
 from haversack.run import NumberType, Occasion, Optimizer, OptimizerKernel, Precision, Training
 from haversack_server.memory.chain import Chain, ChainBlock, Option
@@ -80,6 +81,14 @@ def columns(line: Timeline, phase: str, name: str) -> dict[str, int]:
         for column, size in zip(Column, found, strict=True)
         if size and column not in states
     }
+
+
+def test_units_are_resharded_to_ranks_that_divide_theirs() -> None:
+    shards = Parallelism(world_size=8, sharding=Sharding.FSDP2)
+    assert resolve(replace(shards, reshard_ranks=4)) == resolve(shards)
+    with pytest.raises(InvalidRequestError, match="to 3 of 8 ranks") as refused:
+        resolve(replace(shards, reshard_ranks=3))
+    assert refused.value.field == "parallelism.reshard_ranks"
 
 
 def test_fsdp2_keeps_the_copy_of_the_unit_before_until_it_has_its_own() -> None:

@@ -103,6 +103,7 @@ def test_a_plan_in_a_file_stands_for_its_profile(tmp_path: Path) -> None:
         (first_plan(), {"reserved_bytes": 1}, "measurements[0].allocated_bytes"),
         (edited_plan(), {"allocated_bytes": 1}, "profile"),
         (first_plan(), {"allocated_bytes": 39}, "measurements[0].allocated_bytes"),
+        (first_plan(), {"allocated_bytes": 10**6, "rank": 3}, "measurements[0].rank"),
     ],
 )
 def test_what_no_plan_predicted_is_refused(

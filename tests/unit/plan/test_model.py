@@ -283,7 +283,7 @@ def test_blocks_that_must_save_or_recompute_do() -> None:
         (PlanConstraints(must_recompute=("head",)), r"must_recompute\[0\].*can only be saved"),
         (
             PlanConstraints(must_save=("model.layers.3",), must_recompute=("model.layers.3",)),
-            r"must_recompute\[0\].*can only be saved",
+            r"must_recompute\[0\].*is to be saved and recomputed",
         ),
     ],
 )

@@ -144,12 +144,14 @@ def test_a_plan_is_the_best_of_all(profile: Profile, share: float) -> None:
 
 
 def test_an_answer_says_what_it_stands_on() -> None:
-    answer = planned(10**6, training=Training(seq=5), frontier_points=4)
+    answer = planned(10**6, training=Training(seq=5), frontier_points=4, fit_expected=True)
     assert answer.basis is Basis.PROFILED
     assert answer.rung is Rung.CEILING
     assert answer.not_modelled == ("times",)
     assert "optimizer: AdamW" in answer.assumptions
-    assert answer.ignored_inputs == ("training.seq: the profile is of the step as it ran",)
+    seq, margin = answer.ignored_inputs
+    assert seq.startswith("training.seq: the profile is of the step as it ran; change the workload")
+    assert margin.startswith("fit_expected: ")
     assert [action.fingerprint for action in answer.actions] == ["", "a", "b", "c", ""]
     assert answer.model_fingerprint == "of the whole model"
     costs = [point.cost for point in answer.frontier]

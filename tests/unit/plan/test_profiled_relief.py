@@ -16,7 +16,7 @@ from haversack.errors import (
     MissingExtraError,
     NotSupportedError,
 )
-from haversack.parallelism import Parallelism, Sharding
+from haversack.parallelism import MOST_RANKS, Parallelism, Sharding
 from haversack.plan import PlanConstraints, PlanRequest, PlanStatus
 from haversack.profile import Profile, ProfileBlock, ProfileParameter
 from haversack.run import Budget, Optimizer, OptimizerKernel, Training
@@ -89,3 +89,46 @@ def test_ranks_that_shard_are_doubled_and_replicas_are_sharded() -> None:
     _check_followed({**shared, "parallelism": four}, {"8 GPUs under FSDP2": eight})
     replicas = Parallelism(world_size=8)
     _check_followed({**shared, "parallelism": replicas}, {"8 GPUs under FSDP2": eight})
+
+
+def _sharded_floor(fields: Mapping[str, Any], ranks: int) -> int:
+    on_ranks = Parallelism(world_size=ranks, sharding=Sharding.FSDP2)
+    return planned(10**9, LARGE, **{**fields, "parallelism": on_ranks}).floor_bytes
+
+
+def test_the_fewest_ranks_that_are_enough_are_advised() -> None:
+    fields = {"training": LIGHT}
+    floors = {ranks: _sharded_floor(fields, ranks) for ranks in (2, 4, 8)}
+    assert floors[2] > floors[4] > floors[8]
+    for ranks, devices in ((2, "twice"), (4, "four times"), (8, "eight times")):
+        answer = planned(floors[ranks], LARGE, **fields)
+        (advice,) = [each for each in answer.relief if "GPUs" in each.change]
+        assert advice.change == f"{ranks} GPUs under FSDP2"
+        assert answer.floor_bytes + advice.delta_bytes == floors[ranks]
+        assert advice.cost.startswith(f"{devices} the devices;")
+        assert "alone" not in advice.cost
+
+
+def test_ranks_that_are_not_enough_are_advised_as_such() -> None:
+    fields = {"training": LIGHT}
+    answer = planned(_sharded_floor(fields, 8) - 1, LARGE, **fields)
+    (advice,) = [each for each in answer.relief if "GPUs" in each.change]
+    assert advice.change == "8 GPUs under FSDP2"
+    assert advice.cost.endswith("; not enough alone")
+
+
+def test_more_ranks_than_there_may_be_are_not_advised() -> None:
+    most = Parallelism(world_size=MOST_RANKS, sharding=Sharding.FSDP2)
+    answer = planned(1, LARGE, training=ADAMW, parallelism=most)
+    assert answer.status is PlanStatus.INFEASIBLE
+    assert [each.change for each in answer.relief if "GPUs" in each.change] == []
+
+
+def test_every_change_has_its_cost_in_words() -> None:
+    bound = PlanConstraints(
+        equal_treatment=True, without_segments=True, must_save=("a",), must_recompute=("b",)
+    )
+    request = PlanRequest(profile=LARGE, budget=Budget(bytes=1), training=ADAMW, constraints=bound)
+    found = relief(request, 10**9, lambda _: 2)
+    assert len(found) == 7
+    assert [each.change for each in found if not each.cost] == []

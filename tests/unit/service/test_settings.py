@@ -78,7 +78,9 @@ def test_what_is_no_port_is_refused_by_its_name(port: str) -> None:
     assert refused(f"--metrics-port={port or 'x'}").field == "metrics_port"
 
 
-@pytest.mark.parametrize("address", ["50051", ":50051", "::1:50051", "[::1:50051", ""])
+@pytest.mark.parametrize(
+    "address", ["50051", ":50051", "::1:50051", "[::1:50051", "", "unix:/a.sock"]
+)
 def test_what_is_no_address_is_refused(address: str) -> None:
     assert refused(f"--listen={address}").field == "listen"
 
