@@ -29,7 +29,7 @@ from haversack.verify import (
     VerifyRequest,
     VerifySchedule,
 )
-from haversack.verify_fields import nanoseconds, verify_plan, weights_path, world_of
+from haversack.verify_fields import nanoseconds, ranks_of, verify_plan, weights_path, world_of
 from haversack.verify_jobs import ListVerifyJobsRequest
 
 Columns = Mapping[str, Any]
@@ -144,15 +144,16 @@ def verify_request(*, workload: str, **options: Unpack[VerifyOptions]) -> Verify
     resume, saving = resume_of(given)
     least = 1 if resume is not None else 2
     world = world_of(given.pop("shard", None), given.pop("world_size", None), least=least)
+    plan = verify_plan(given.pop("plan", None))
     return VerifyRequest(
         workload=reference,
         limits=limits,
         waivers=tuple(_facet(f"waivers[{place}]", facet) for place, facet in enumerate(waived)),
         schedule=schedule,
         regions=spelling.sequence(given.pop("regions", ()), "regions"),
-        plan=verify_plan(given.pop("plan", None), world=world),
+        plan=plan,
         weights=weights_path(given.pop("weights", "")),
-        world=saving or world,
+        world=saving or ranks_of(plan, world),
         resume=resume,
         **given,
     )

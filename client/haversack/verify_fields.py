@@ -5,12 +5,13 @@ from typing import Any
 
 from haversack import checks, spelling
 from haversack.answer_files import read_plan
-from haversack.parallelism import Parallelism, Sharding
+from haversack.parallelism import Sharding
 from haversack.plan import Plan
 from haversack.reading import refuse
 from haversack.spread import spread_in_words, spread_of
 from haversack.verify import VerifyPlan, VerifyWorld
 
+_RANKS = (2, 4)  # that a server runs
 _SHARDINGS = {"ddp": Sharding.REPLICATED, "fsdp2": Sharding.FSDP2}
 
 
@@ -41,20 +42,12 @@ def sharding_of(shard: Sharding | str) -> Sharding:
     return found
 
 
-def verify_plan(
-    plan: Plan | VerifyPlan | str | PathLike[str] | None, *, world: VerifyWorld | None = None
-) -> VerifyPlan | None:
-    """Take what a plan says of blocks and what it predicts, from the plan or a file of one.
-
-    A plan of several ranks is refused unless the job's ranks share the model in the same way. As
-    many ranks have the plan's mesh and types, and a step is measured; others have the job's own.
-    """
+def verify_plan(plan: Plan | VerifyPlan | str | PathLike[str] | None) -> VerifyPlan | None:
+    """Take what a plan says of blocks and what it predicts, from the plan or a file of one."""
     if plan is None or isinstance(plan, VerifyPlan):
         return plan
     if not isinstance(plan, Plan):
         plan = read_plan(plan)
-    if plan.parallelism is not None:
-        _check_ranks(plan.parallelism, world)
     return VerifyPlan(
         actions=plan.actions,
         predicted_peak_bytes=plan.predicted_peak_bytes,
@@ -67,17 +60,27 @@ def verify_plan(
     )
 
 
-def _check_ranks(planned: Parallelism, world: VerifyWorld | None) -> None:
-    is_replicated = spread_of(planned).is_replicated
-    sharding = Sharding.REPLICATED if is_replicated else Sharding.FSDP2
-    if world is not None and world.sharding is sharding:
-        return
-    job = "one process" if world is None else f"on ranks under {world.sharding.name}"
-    refuse(
-        f"the plan is for {spread_in_words(planned)}, and the job is {job}; verify it on ranks, "
-        f"with --shard {'ddp' if is_replicated else 'fsdp2'} --world-size 2 or 4",
-        "plan",
-    )
+def ranks_of(plan: VerifyPlan | None, world: VerifyWorld | None) -> VerifyWorld | None:
+    """Give the ranks of a job: those that it names, else those that its plan is for.
+
+    Refused are ranks that share the model in another way than the plan has it. As many as the plan
+    is for have its mesh and types, and measure a step; others have the job's own.
+    """
+    if plan is None or plan.parallelism is None:
+        return world
+    planned = spread_of(plan.parallelism)
+    sharding = Sharding.REPLICATED if planned.is_replicated else Sharding.FSDP2
+    if world is None and planned.ranks in _RANKS:
+        return VerifyWorld(size=planned.ranks, sharding=sharding)
+    if world is None or (world.sharding or Sharding.REPLICATED) is not sharding:
+        job = "one process" if world is None else f"on ranks under {world.sharding.name}"
+        refuse(
+            f"the plan is for {spread_in_words(plan.parallelism)}, and the job is {job}; verify it "
+            f"on ranks, with --shard {'ddp' if planned.is_replicated else 'fsdp2'} --world-size 2 "
+            "or 4",
+            "plan",
+        )
+    return world
 
 
 def weights_path(given: str | PathLike[str]) -> str:

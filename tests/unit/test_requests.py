@@ -25,6 +25,7 @@ from haversack.run import (
     Training,
     Unit,
 )
+from haversack.training import Precision
 from haversack.verify import Facet, VerifyPlan, VerifySchedule, VerifyWorld
 
 GIB = 2**30
@@ -230,6 +231,20 @@ def test_a_plan_is_verified_by_its_actions(tmp_path: Path) -> None:
     assert verify_request(workload="mlp", plan=expected).plan == expected
     write_plan(plan, tmp_path / "plan.json")
     assert verify_request(workload="mlp", plan=tmp_path / "plan.json").plan == expected
+
+
+def test_a_plan_of_ranks_that_can_be_run_is_verified_on_as_many() -> None:
+    action = BlockAction(block="h.0", option="recompute")
+    plan = Plan(actions=(action,), parallelism=Parallelism(world_size=4, sharding=Sharding.FSDP2))
+    asked = verify_request(workload="mlp", plan=plan)
+    assert asked.world == VerifyWorld(size=4, sharding=Sharding.FSDP2)
+    replicas = replace(plan, parallelism=Parallelism(world_size=2), precision=Precision.BF16)
+    asked = verify_request(workload="mlp", plan=replicas)
+    assert asked.world == VerifyWorld(size=2, sharding=Sharding.REPLICATED)
+    assert asked.plan is not None
+    assert (asked.plan.parallelism, asked.plan.precision) == (replicas.parallelism, Precision.BF16)
+    with pytest.raises(InvalidRequestError, match=r"for 2 ranks under Dist.*, and the job is on"):
+        verify_request(workload="mlp", plan=replicas, shard="fsdp2", world_size=2)
 
 
 def test_a_plan_of_several_ranks_is_verified_on_ranks() -> None:

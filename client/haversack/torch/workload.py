@@ -1,7 +1,8 @@
 """A workload: the model, its arguments and its loss, as a factory returns them.
 
-Knows nothing of how it is run. A factory is called once, on the CPU for a CPU job; every run then
-starts from a copy of what it returned.
+Knows nothing of how it is run. A factory is called once, and builds on the CPU; every run then
+starts from a copy of what it returned, which a run on a GPU moves there. One that uses a GPU itself
+is called for every run.
 """
 
 from collections.abc import Callable, Mapping

@@ -103,7 +103,7 @@ def test_a_rank_is_answered_alone() -> None:
     (alone,) = plan(request).ranks
     both = {each.name: each for each in plan(replace(request, rank=None)).ranks}
     assert alone == both["stage 1"]
-    with pytest.raises(InvalidRequestError, match="none of the run.s 2 ranks"):
+    with pytest.raises(InvalidRequestError, match=r"none of the run.s 2 ranks"):
         plan(replace(request, rank=2))
 
 
