@@ -5,7 +5,7 @@ Knows no machine: ``places`` starts the process. Imports no torch.
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -38,7 +38,8 @@ class JobLimits:
     """What the operator allows: jobs at once and in all, and the limits of each.
 
     ``kept_ns`` is how long a report is kept after its job ended. ``memory_bytes`` is half of the
-    machine's memory if None.
+    machine's memory if None, and ``disk_bytes``, what a job's scratch folder may hold, half of what
+    is free on its disk at the start.
     """
 
     cpu_jobs: int = 1
@@ -48,6 +49,7 @@ class JobLimits:
     deadline_ns: int = 300 * 10**9
     longest_deadline_ns: int = 3600 * 10**9
     memory_bytes: int | None = None
+    disk_bytes: int | None = None
 
 
 class Executor:
@@ -97,6 +99,7 @@ class Executor:
             deadline_ns=self._deadline_ns(job),
             memory_bytes=job.request.limits.memory_bytes,
             most_memory_bytes=self._limits.memory_bytes,
+            disk_bytes=self._limits.disk_bytes,
             threads=job.request.threads or 1,
             ranks=most_ranks(job.request),
             device_count=job.request.device_count or 1,
@@ -115,7 +118,7 @@ class Executor:
         try:
             async with asyncio.timeout(deadline_ns / 1e9):
                 await process.send(self._order(job, process.scratch))
-                return await self._listen(job, process, where)
+                return await _unless_overfilled(self._listen(job, process, where), process)
         except TimeoutError:
             return VerifyFailure(
                 reason=FailureReason.DEADLINE,
@@ -163,6 +166,23 @@ class Executor:
             message=f"The job's process {how} before its report",
             exit_status=status,
         )
+
+
+async def _unless_overfilled(
+    listening: Coroutine[Any, Any, VerifyReport | VerifyFailure], process: JobProcess
+) -> VerifyReport | VerifyFailure:
+    """Listen to a job until its end, or until its scratch folder holds too much."""
+    ended = asyncio.ensure_future(listening)
+    filled = asyncio.ensure_future(process.overfilled())
+    try:
+        await asyncio.wait((ended, filled), return_when=asyncio.FIRST_COMPLETED)
+        if ended.done():
+            return ended.result()
+        message = f"The job was killed: {filled.result()}"
+        return VerifyFailure(reason=FailureReason.OUT_OF_DISK, message=message)
+    finally:
+        ended.cancel()
+        filled.cancel()
 
 
 @dataclass(kw_only=True, slots=True)

@@ -1,4 +1,4 @@
-"""What a job leaves in its folder: read and removed as by somebody who does not trust it.
+"""What a job leaves in its folder: measured, read and removed as by one who does not trust it.
 
 Where a file was there may be a link to one of ours, a pipe that nobody writes to, or a folder; and
 folders may be deeper than a stack. Knows nothing of jobs.
@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import IO
 
 _TAIL_BYTES = 4096
+_BLOCK_BYTES = 512  # of st_blocks, whatever the file system's own
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
 
@@ -36,6 +37,24 @@ def tail(output: pathlib.Path) -> str:
     with opened as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
         return file.read(_TAIL_BYTES).decode(errors="replace")
+
+
+def size_of(folder: str | pathlib.Path, most_entries: int) -> tuple[int, int]:
+    """Give the bytes that a folder has on its disk, and the files and folders in it.
+
+    Counting ends above ``most_entries``. What is gone meanwhile, or may not be read, counts
+    nothing; nor do files that a process holds open and that have no name any more.
+    """
+    size_bytes, entries, waiting = 0, 0, [str(folder)]
+    while waiting and entries <= most_entries:
+        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as found:
+            for entry in itertools.islice(found, most_entries + 1):
+                entries += 1
+                with contextlib.suppress(OSError):
+                    size_bytes += entry.stat(follow_symlinks=False).st_blocks * _BLOCK_BYTES
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+    return size_bytes, entries
 
 
 def remove_folder(folder: str | pathlib.Path) -> None:

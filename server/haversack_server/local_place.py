@@ -7,15 +7,19 @@ import asyncio
 import contextlib
 import os
 import pathlib
+import shutil
+import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from haversack.units import format_bytes
 from haversack.verify_devices import ListVerifyDevicesResponse, VerifyDevice
+from haversack_server.gpus import nvml
 from haversack_server.gpus.attached import GpuUnavailableError, attached_gpus
 from haversack_server.gpus.taking import listed, take
-from haversack_server.leftovers import remove_folder, tail
+from haversack_server.leftovers import remove_folder, size_of, tail
 from haversack_server.places import JobProcess, Start
 from haversack_server.processes import NotStartedError, Process, start_afresh
 from haversack_server.verify.admissible import check_attached
@@ -23,15 +27,19 @@ from haversack_server.verify.shardable import devices_of
 from haversack_server.zygote import Zygote
 
 OUTPUT = "output.txt"  # in a job's scratch folder: what it printed
+_LOOK_S = 1.0
+_MOST_ENTRIES = 100_000  # of a scratch folder; to look at as many takes a fraction of a second
 
 
 @dataclass(frozen=True, slots=True)
 class LocalProcess:
-    """A process and the scratch folder that ends with it."""
+    """A process, and what ends with it: its scratch folder, and that its GPUs are kept awake."""
 
     process: Process
     folder: pathlib.Path
     gpus: tuple[VerifyDevice, ...] = ()
+    awake: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    disk_bytes: int = sys.maxsize
 
     @property
     def scratch(self) -> str:
@@ -50,11 +58,28 @@ class LocalProcess:
         """Wait for its exit status; None where nobody knows it."""
         return await self.process.status()
 
+    async def overfilled(self) -> str:
+        """Look at its scratch folder now and then, until it holds more than it may."""
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            size, entries = await asyncio.to_thread(size_of, self.folder, _MOST_ENTRIES)
+            if size > self.disk_bytes:
+                return (
+                    f"its scratch folder held {format_bytes(size)}, more than the "
+                    f"{format_bytes(self.disk_bytes)} that a job may have"
+                )
+            if entries > _MOST_ENTRIES:
+                return (
+                    f"its scratch folder held more than the {_MOST_ENTRIES:,} files and folders "
+                    "that a job may have"
+                )
+
     async def close(self) -> str:
         """Kill it unless it ended, remove its scratch folder; gives the last that it printed."""
         await self.process.close()
         last_words = tail(self.folder / OUTPUT)
         await _remove(self.folder)
+        await asyncio.to_thread(self.awake.close)
         return last_words
 
 
@@ -106,14 +131,17 @@ class LocalPlace:
 
     async def start(self, start: Start) -> JobProcess:
         """Start a process. Raises NotStartedError."""
-        gpus = await _taken(start) if start.device != "cpu" else ()
+        awake = contextlib.ExitStack()
         scratch = pathlib.Path(tempfile.mkdtemp(dir=self._home()))
+        disk_bytes = start.disk_bytes or shutil.disk_usage(scratch).free // 2
         try:
+            gpus = await _taken(start, awake) if start.device != "cpu" else ()
             process = await self._process(start, limits_of(start, scratch), gpus)
         except BaseException:
+            await asyncio.to_thread(awake.close)
             await _remove(scratch)
             raise
-        return LocalProcess(process, scratch, gpus)
+        return LocalProcess(process, scratch, gpus, awake, disk_bytes)
 
     async def _process(
         self, start: Start, limits: Mapping[str, Any], gpus: tuple[VerifyDevice, ...]
@@ -165,10 +193,17 @@ def half_of_memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
-async def _taken(start: Start) -> tuple[VerifyDevice, ...]:
-    """Look at the GPUs of a job, off the event loop: NVML may take a second to wake a driver."""
+async def _taken(start: Start, awake: contextlib.ExitStack) -> tuple[VerifyDevice, ...]:
+    """Wake the GPUs of a job and look at them, off the event loop: that may take seconds."""
+    devices = devices_of(start.device, start.gpus)
+
+    def woken() -> tuple[VerifyDevice, ...]:
+        uuids = [attached_gpus().gpu(device).uuid for device in devices]
+        awake.enter_context(nvml.awake(filter(None, uuids)))
+        return take(devices)
+
     try:
-        return await asyncio.to_thread(take, devices_of(start.device, start.gpus))
+        return await asyncio.to_thread(woken)
     except GpuUnavailableError as missing:
         raise NotStartedError(str(missing)) from missing
 

@@ -16,7 +16,8 @@ class Start:
     """What a place must know to start a job's process; it travels as JSON.
 
     ``memory_bytes`` is what the request asks for, ``most_memory_bytes`` what the operator allows:
-    half of the machine's memory if None. ``ranks`` are its processes, each of ``threads``, and
+    half of the machine's memory if None. ``disk_bytes`` its scratch folder may hold: half of what
+    is free at the start if None. ``ranks`` are its processes, each of ``threads``, and
     ``device_count`` the GPUs of one that has several. ``preloads`` name what takes seconds to load.
     """
 
@@ -25,6 +26,7 @@ class Start:
     deadline_ns: int
     memory_bytes: int | None = None
     most_memory_bytes: int | None = None
+    disk_bytes: int | None = None
     threads: int = 1
     ranks: int = 1
     device_count: int = 1
@@ -59,6 +61,10 @@ class JobProcess(Protocol):
 
     async def status(self) -> int | None:
         """Wait for its exit status; None where nobody knows it."""
+        ...
+
+    async def overfilled(self) -> str:
+        """Wait until its scratch folder holds more than it may, and say so; else for ever."""
         ...
 
     async def close(self) -> str:

@@ -15,10 +15,10 @@ from haversack.observed import Observed, repaired
 from haversack.plan import Plan, PlanRequest
 from haversack.profile import Profile
 from haversack.run import Optimizer, Precision
-from haversack.spread import spread_of
 from haversack_server.bounded import Worker, WorkerLostError, Workers
 from haversack_server.execution import JobLimits
 from haversack_server.local_place import half_of_memory
+from haversack_server.plan import profiled_settings
 from haversack_server.plan.certified import better_of, certified, is_to_be_repaired
 from haversack_server.plan.orders import Progress, StepOrder, WorkerAnswer, WorkloadOrder, error_of
 from haversack_server.verify.admissible import check_workload
@@ -51,11 +51,13 @@ class Planner:
     async def plan(self, request: PlanRequest, solve: Solve) -> Plan:
         """Profile, plan with ``solve``, certify; cancellation kills the worker.
 
-        Raises InvalidRequestError for a workload that may not run, cannot be built or raises,
-        MissingExtraError without torch, NotSupportedError for what cannot be profiled.
+        Raises InvalidRequestError for a workload that may not run, cannot be built or raises, and,
+        before there is a worker, for settings that no profile follows; MissingExtraError without
+        torch, NotSupportedError for what cannot be profiled.
         """
         assert request.workload is not None
         check_workload(request.workload, self._allow, "a plan")
+        profiled_settings.check(request, is_mixed=profiled_settings.will_be_mixed(request))
         starting = self.workers.worker(
             "plan", deadline_s=self._deadline_s, memory_bytes=self._memory_bytes
         )
@@ -82,7 +84,6 @@ class Planner:
         )
 
     async def _planned(self, workload: "_Workload", request: PlanRequest, solve: Solve) -> Plan:
-        spread_of(request.parallelism)  # refused before anything is profiled
         profile = await workload.profile(self._order(request))
         if request.budget is None:
             return _profiled(profile)
@@ -95,10 +96,9 @@ class Planner:
 
 
 def _precision(request: PlanRequest) -> Precision:
-    """Give the precision that a profile is asked in: FSDP2's mixed one, where there are shards."""
-    asked = request.training.precision
-    is_mixed = asked is Precision.FP32_BF16_COMPUTE and spread_of(request.parallelism).shards > 1
-    return asked if is_mixed else Precision.UNSPECIFIED
+    """Give the precision that a profile is asked in: FSDP2's mixed one, or the model's own."""
+    is_mixed = profiled_settings.will_be_mixed(request)
+    return request.training.precision if is_mixed else Precision.UNSPECIFIED
 
 
 async def certified_plan(request: PlanRequest, solve: Solve, step: Step) -> Plan:

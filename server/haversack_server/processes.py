@@ -25,6 +25,12 @@ _LAST_WORDS_S = 0.5
 _LARGEST_FRAME = 2**23  # bytes; its parsing holds the server's loop, and reports are far smaller
 _NOT_THEIRS = ("HAVERSACK_", "RAY_")
 _ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+_ON_GPUS = {
+    "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # that of NVML, where GPUs have no better names than numbers
+    # torch.cuda.is_available() by NVML: by CUDA it leaves a process whose forks can use no GPU.
+    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+    "CUDA_ENABLE_COREDUMP_ON_EXCEPTION": "0",  # of all of a GPU's memory, at a failed assert
+}
 
 
 class NotStartedError(Exception):
@@ -155,6 +161,7 @@ def _environment(gpu: str) -> dict[str, str]:
         "PYTHONPATH": import_path(kept, packages),
         "PYTHONHASHSEED": "0",
         "CUDA_VISIBLE_DEVICES": gpu,
+        **(_ON_GPUS if gpu else {}),
     }
 
 

@@ -42,6 +42,13 @@ class RayProcess:
         status: int | None = await self._answer(self.actor.status.remote())
         return status
 
+    async def overfilled(self) -> str:
+        """Wait until its scratch folder holds too much; for ever where the actor is gone."""
+        said: str | None = await self._answer(self.actor.overfilled.remote())
+        if said is None:
+            await asyncio.Event().wait()  # that the actor is gone is told to who listens
+        return said or ""
+
     async def close(self) -> str:
         """Kill it unless it ended, then its actor by force; gives the last that it printed."""
         last_words: str | None = None

@@ -54,6 +54,10 @@ class RemoteJob:
         """Wait for its exit status; None where nobody knows it."""
         return await self._held().status()
 
+    async def overfilled(self) -> str:
+        """Wait until its scratch folder holds more than it may."""
+        return await self._held().overfilled()
+
     async def close(self) -> str:
         """Kill it and leave nothing behind; gives the last that it printed."""
         last_words = "" if self._process is None else await self._process.close()

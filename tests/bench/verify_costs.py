@@ -70,7 +70,8 @@ def _steps() -> Mapping[str, list[int]]:
         "probe of state": (True, frozenset({Probe.STATE})),
         "probe of random sources": (True, frozenset({Probe.RANDOM})),
         "probe of memory": (True, frozenset({Probe.MEMORY})),
-        "four probes of a job": (True, OF_CHECKPOINTED),
+        "probe of buffers": (True, frozenset({Probe.BUFFERS})),
+        "probes of a job, all of them": (True, OF_CHECKPOINTED),
         "trace": (True, frozenset({Probe.TRACE})),
     }
     ready = make_ready(FACTORIES[NAMED.name](**ARGUMENTS), REQUEST)

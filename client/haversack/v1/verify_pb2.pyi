@@ -133,7 +133,9 @@ class _FacetEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Facet.ValueType
     FACET_PARAMETER_GRADIENTS: _Facet.ValueType  # 3
     """Gradients of the parameters; none is not zero."""
     FACET_BUFFERS: _Facet.ValueType  # 4
-    """Buffers of the model after the step; of a resume job, right after its state was read back."""
+    """Buffers of the model after the step, and frozen parameters that the model changes itself; of a resume
+    job, buffers right after its state was read back.
+    """
     FACET_RNG: _Facet.ValueType  # 5
     """States of the random generators after the step: torch, each device, python, numpy, generators
     that the workload holds. Of a resume job the default ones, right after its state was read back.
@@ -173,7 +175,9 @@ FACET_INPUT_GRADIENTS: Facet.ValueType  # 2
 FACET_PARAMETER_GRADIENTS: Facet.ValueType  # 3
 """Gradients of the parameters; none is not zero."""
 FACET_BUFFERS: Facet.ValueType  # 4
-"""Buffers of the model after the step; of a resume job, right after its state was read back."""
+"""Buffers of the model after the step, and frozen parameters that the model changes itself; of a resume
+job, buffers right after its state was read back.
+"""
 FACET_RNG: Facet.ValueType  # 5
 """States of the random generators after the step: torch, each device, python, numpy, generators
 that the workload holds. Of a resume job the default ones, right after its state was read back.

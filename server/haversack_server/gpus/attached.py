@@ -78,7 +78,8 @@ def _device_files() -> list[int]:
 
 def _by_files(files: Sequence[int], allowed: str | None, why: str) -> Attached:
     """Take the driver's files for GPUs; a UUID is believed, since nobody can look it up."""
-    gpus = [Gpu(cuda_name=str(number), index=number) for number in files]
+    # By its place, as CUDA counts: a container may have the file of the machine's fourth GPU alone.
+    gpus = [Gpu(cuda_name=str(place), index=place) for place, _ in enumerate(files)]
     names = [name.strip() for name in (allowed or "").split(",")]
     unseen = [name for name in names if name.startswith(("GPU-", "MIG-"))]
     gpus += [Gpu(cuda_name=name, index=_NO_NUMBER, uuid=name) for name in dict.fromkeys(unseen)]

@@ -8,7 +8,8 @@ import contextlib
 import importlib
 import importlib.util
 import threading
-from collections.abc import Callable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -93,10 +94,42 @@ def _use(nvml: Any, held: _Held) -> Use:
 
 
 @contextlib.contextmanager
+def awake(uuids: Iterable[str]) -> Iterator[None]:
+    """Keep GPUs from being shut down while this is entered; nothing happens without NVML.
+
+    Without persistence mode the driver shuts a GPU down when its last user ends, and takes a second
+    or more to start it for the next: each run of a job is one.
+    """
+    try:
+        nvml = _begun()
+    except NvmlError:
+        yield
+        return
+    try:
+        for uuid in uuids:
+            with contextlib.suppress(nvml.NVMLError):  # one that was lost is found out elsewhere
+                nvml.nvmlDeviceGetHandleByUUID(uuid)
+        yield
+    finally:
+        with _lock:
+            _end(nvml)
+
+
+@contextlib.contextmanager
 def _opened() -> Iterator[Any]:
-    if importlib.util.find_spec("pynvml") is None:
-        raise NvmlMissingError("nvidia-ml-py is not installed")
-    nvml: Any = importlib.import_module("pynvml")
+    nvml = _begun()
+    with _lock:
+        try:
+            yield nvml
+        except nvml.NVMLError as failed:
+            raise _error(failed) from failed
+        finally:
+            _end(nvml)
+
+
+def _begun() -> Any:
+    """Initialize NVML, which counts how often; ``_end`` takes one back."""
+    nvml = _library()
     with _lock:
         try:
             nvml.nvmlInit()
@@ -104,13 +137,23 @@ def _opened() -> Iterator[Any]:
             if failed.value == nvml.NVML_ERROR_LIBRARY_NOT_FOUND:
                 raise NvmlMissingError("there is no libnvidia-ml.so.1") from failed
             raise _error(failed) from failed
-        try:
-            yield nvml
-        except nvml.NVMLError as failed:
-            raise _error(failed) from failed
-        finally:
-            with contextlib.suppress(nvml.NVMLError):  # what it had to say, it said before
-                nvml.nvmlShutdown()
+    return nvml
+
+
+def _end(nvml: Any) -> None:
+    with contextlib.suppress(nvml.NVMLError):  # what it had to say, it said before
+        nvml.nvmlShutdown()
+
+
+def _library() -> Any:
+    if importlib.util.find_spec("pynvml") is None:
+        raise NvmlMissingError("nvidia-ml-py is not installed")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # an older package of that module warns of its own name
+        nvml: Any = importlib.import_module("pynvml")
+    if not hasattr(nvml, "nvmlMemory_v2"):
+        raise NvmlMissingError("the installed pynvml is too old; install nvidia-ml-py instead")
+    return nvml
 
 
 def _error(failed: Exception) -> NvmlError:
@@ -191,6 +234,7 @@ def _if_known(nvml: Any, ask: Callable[[], Answer]) -> Answer | None:
             nvml.NVML_ERROR_NOT_FOUND,
             nvml.NVML_ERROR_NO_PERMISSION,
             nvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+            nvml.NVML_ERROR_UNKNOWN,  # of a sandbox that passes on some calls alone, as gVisor does
         ):
             return None
         raise

@@ -26,6 +26,7 @@ from haversack_server.verify.comparison import (
 from haversack_server.verify.hints import fix_hint
 from haversack_server.verify.outcome import Outcome
 from haversack_server.verify.predictions import counts_with_plan, memory_with_plan
+from haversack_server.verify.rewritten import without_tolerance
 
 VALUE_FACETS = (
     Facet.OUTPUTS,
@@ -110,7 +111,8 @@ def _value_findings(runs: Outcomes) -> Iterable[FacetResult]:
             yield _not_checked(facet, "A run raised")
         else:
             compared = runs.checkpointed.compared.get(facet.name, 0)
-            yield compare_values(facet, compared, runs.again.rows, runs.checkpointed.rows)
+            rows = without_tolerance(runs.checkpointed.rows, runs.watched)
+            yield compare_values(facet, compared, runs.again.rows, rows)
 
 
 def _reached(outcome: Outcome, facet: Facet) -> bool:
@@ -218,8 +220,8 @@ def count_finding(counts: tuple[RecomputeCount, ...]) -> FacetResult:
 
 def _count_detail(counts: Sequence[RecomputeCount], wrong: Sequence[RecomputeCount]) -> str:
     if not wrong:
-        more = any(count.expected_entries > 2 * count.plain_entries for count in counts)
-        often = "as often as nesting and backwards ask" if more else "once for each forward"
+        once = all(count.expected_entries == 2 * count.plain_entries for count in counts)
+        often = "once for each forward" if once else "as often as nesting and backwards ask"
         return f"{len(counts)} of {len(counts)} regions were replayed {often}"
     first = wrong[0]
     return (
@@ -229,9 +231,13 @@ def _count_detail(counts: Sequence[RecomputeCount], wrong: Sequence[RecomputeCou
 
 
 def memory(runs: Outcomes) -> VerifyMemory | None:
-    """Put the memory of both steps side by side; None where it was not measured."""
-    plain = runs.watched_plain or runs.plain
-    checkpointed = runs.watched or runs.checkpointed
+    """Put the memory of both steps side by side; None where it was not measured.
+
+    A GPU's allocator counts in every run: in those without probes, nothing that a probe takes.
+    """
+    plain, checkpointed = runs.plain, runs.checkpointed
+    if plain.peak_bytes is None or checkpointed.peak_bytes is None:
+        plain, checkpointed = runs.watched_plain or plain, runs.watched or checkpointed
     if plain.peak_bytes is None or checkpointed.peak_bytes is None:
         return None
     return VerifyMemory(

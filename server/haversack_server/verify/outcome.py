@@ -45,7 +45,9 @@ class Outcome:
     ``rows`` compare it with the first plain run; ``compared`` counts values by the name of their
     facet. ``tick_ns`` is the least step of the clock that took ``time_ns``.
     ``first_different_call`` is the number of the first checkpointed call whose replay saves other
-    values. A run whose process died has an ``exit_status`` and nothing else.
+    values; ``rewritten`` names buffers that replays have written, ``asked`` functions that the step
+    called and that no seed repeats. A run whose process died has an
+    ``exit_status`` and nothing else.
     """
 
     stage: str
@@ -66,6 +68,8 @@ class Outcome:
     saved: tuple[SavedValues, ...] = ()
     first_different_call: int | None = None
     changes: tuple[StateChange, ...] = ()
+    rewritten: tuple[str, ...] = ()
+    asked: tuple[str, ...] = ()
     first_difference: FirstDifference | None = None
     peak_bytes: int | None = None
     retained_bytes: int | None = None

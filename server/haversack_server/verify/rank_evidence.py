@@ -69,10 +69,7 @@ def _does_not_prove(found: VerifySharded, schedule: VerifySchedule) -> Iterable[
         f"several machines: {found.world_size} ranks on {where} spoke over {found.backend}"
     )
     step = "" if schedule is VerifySchedule.TWO_STEPS else ", or the optimizer's step on shards"
-    yield (
-        "Anything about other numbers of ranks, other meshes, types and ways to wrap"
-        + step
-    )
+    yield ("Anything about other numbers of ranks, other meshes, types and ways to wrap" + step)
 
 
 _WORDS = {

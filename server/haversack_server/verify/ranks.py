@@ -36,6 +36,7 @@ _REDUCTIONS = ("reduce",)
 class RankOutcome:
     """What a rank saw of one run; ``unreachable`` says why it was none.
 
+    ``files`` are those that all ranks left in their working folder, told by one of them.
     ``against`` compares a plain run with the one that is not sharded, ``against_counts`` says of
     how many values by the name of their facet. ``ended_ns`` is the machine's clock, for the order.
     """
@@ -43,6 +44,7 @@ class RankOutcome:
     rank: int
     outcome: Outcome
     unreachable: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
     against: tuple[Row, ...] = ()
     against_counts: Mapping[str, int] = field(default_factory=dict)
     collectives: Mapping[str, int] = field(default_factory=dict)
@@ -98,7 +100,7 @@ def merged(ranks: Sequence[RankOutcome]) -> Outcome:
         compared=_sums(each.compared for each in outcomes),
         rows=tuple(_row(each.rank, row) for each in ranks for row in each.outcome.rows),
         rng=_named(ranks, lambda outcome: outcome.rng),
-        state=_named(ranks, lambda outcome: outcome.state),
+        state={**_named(ranks, lambda outcome: outcome.state), **_files(ranks)},
         truncated=any(each.truncated for each in outcomes),
         regions=_regions(ranks),
         rewritten=tuple(sorted({name for each in outcomes for name in each.rewritten})),
@@ -151,6 +153,10 @@ def _named(
         for each in ranks
         for name, value in states(each.outcome).items()
     }
+
+
+def _files(ranks: Sequence[RankOutcome]) -> dict[str, str]:
+    return {name: said for each in ranks for name, said in each.files.items()}
 
 
 def _regions(ranks: Sequence[RankOutcome]) -> tuple[RegionCount, ...]:

@@ -125,7 +125,10 @@ def _memory(request: VerifyRequest, runs: Outcomes, device: str) -> VerifyMemory
         return None
     how = "storages that the operations of a step make, followed one by one"
     if device != "cpu":
-        how = "bytes of PyTorch's allocator above what was allocated before the step"
+        how = (
+            "bytes of PyTorch's allocator above what it had before the step, when it had cuBLAS's "
+            "workspaces already"
+        )
     return replace(
         measured,
         predicted_peak_bytes=request.plan.predicted_peak_bytes if request.plan else None,

@@ -14,12 +14,14 @@ from haversack.verify import DifferenceCause, FirstDifference
 class TensorRecord:
     """A tensor at one moment: shape, dtype and device; its content as a digest, "" if unknown.
 
-    ``name`` is the parameter or buffer that it is, if it is one.
+    ``name`` is the parameter or buffer that it is, if it is one. ``is_unwritten`` says that no
+    operation is known to have written it: it is new, or was there before and came as a storage.
     """
 
     about: str
     content: str = ""
     name: str = ""
+    is_unwritten: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -117,6 +119,9 @@ def _result_cause(
             DifferenceCause.EXTERNAL_TENSOR,
             f"its result was saved by a policy, and then edited in place by {editor}",
         )
+    # The first may be what it writes, new or not.
+    if any(tensor.is_unwritten for tensor in one.given[1:]):
+        return DifferenceCause.EXTERNAL_TENSOR, "it reads a storage that has other values"
     return DifferenceCause.NONDETERMINISTIC_KERNEL, "equal inputs have another result"
 
 

@@ -4,19 +4,22 @@ A gradient that is None is not a gradient of zeros. What rows mean for a facet i
 ``haversack_server.verify.comparison``.
 """
 
+import collections
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from haversack.verify import Facet
 from haversack_server.verify.comparison import Closeness, Row
+from haversack_server.worker.attributes import attributes_of
 
 Values = dict[str, "torch.Tensor | str | None"]
 
 # Relative and absolute, as torch.testing.assert_close has them. The absolute part is for values of
-# about 1: gradients may be far smaller, so it shrinks with the largest value of the plain tensor.
+# about 1: gradients may be far smaller, so it goes with the largest value of the plain tensor.
 TOLERANCES: dict[torch.dtype, tuple[float, float]] = {
     torch.float16: (1e-3, 1e-5),
     torch.bfloat16: (1.6e-2, 1e-5),
@@ -41,6 +44,8 @@ def rows(
     missing = object()
     for name in sorted(plain.keys() | other.keys()):
         row = _compare(facet, name, plain.get(name, missing), other.get(name, missing), where)
+        if row is not None and row.closeness is Closeness.DIFFERENT and row.max_difference:
+            row = _unless_rounding(row, plain, other)
         if row is not None:
             yield row
 
@@ -120,7 +125,7 @@ def _closeness(plain: torch.Tensor, other: torch.Tensor) -> tuple[Closeness, str
     if plain.dtype not in TOLERANCES:
         return Closeness.DIFFERENT, f"{plain.dtype} must be equal"
     relative, absolute = TOLERANCES[plain.dtype]
-    absolute *= _scale(plain)
+    absolute = _scaled(relative, absolute, plain)
     close = _all_close(plain, other, relative, absolute)
     word = "inside" if close else "outside"
     note = f"{word} the tolerance of {plain.dtype} (relative {relative:g}, absolute {absolute:.2g})"
@@ -135,10 +140,43 @@ def _all_close(plain: torch.Tensor, other: torch.Tensor, relative: float, absolu
     return torch.allclose(other, plain, rtol=relative, atol=absolute, equal_nan=True)
 
 
-def _scale(plain: torch.Tensor) -> float:
-    """Give the largest magnitude of a tensor, at most 1; 1 too where it is not finite."""
-    largest = float(plain.abs().max()) if plain.numel() else 1.0
-    return min(1.0, largest) if math.isfinite(largest) else 1.0
+def _scaled(relative: float, absolute: float, plain: torch.Tensor) -> float:
+    """Give the absolute part for a tensor; as it is where the largest value is not finite.
+
+    What a small value was added up from may be as large as the largest: a last bit of that is more
+    than the part for values of about 1, where a type has few bits.
+    """
+    largest = _largest(plain) if plain.numel() else 1.0
+    if not math.isfinite(largest):
+        return absolute
+    return max(absolute * min(1.0, largest), relative * largest)
+
+
+def _largest(tensor: torch.Tensor) -> float:
+    return float(_dense(tensor.detach()).abs().max()) if tensor.numel() else 0.0
+
+
+def _unless_rounding(row: Row, plain: Mapping[str, Any], other: Mapping[str, Any]) -> Row:
+    """Take gradients for close that are nothing but rounding beside those of their module.
+
+    That of an attention's key bias is 0, since softmax takes no notice of it: what is left has the
+    size of a last bit of what was added up, which the weight's gradient shows.
+    """
+    one, two = plain[row.name], other[row.name]
+    if row.facet is not Facet.PARAMETER_GRADIENTS or one.dtype not in TOLERANCES:
+        return row
+    module = row.name.rpartition(".")[0]
+    beside = [each for name, each in plain.items() if name.rpartition(".")[0] == module]
+    sizes = [_largest(each) for each in beside if isinstance(each, torch.Tensor)]
+    largest = max((size for size in sizes if math.isfinite(size)), default=0.0)
+    rounding = sum(TOLERANCES[one.dtype]) * largest
+    if not (_largest(one) <= rounding and _largest(two) <= rounding):
+        return row
+    note = (
+        f"largest difference {row.max_difference:.3g}: both are 0 within {rounding:.2g}, the "
+        f"tolerance of {one.dtype} for the largest gradient of their module"
+    )
+    return replace(row, closeness=Closeness.CLOSE, note=note)
 
 
 def flatten(value: Any, name: str, depth: int = 0) -> Values:
@@ -156,7 +194,7 @@ def flatten(value: Any, name: str, depth: int = 0) -> Values:
 def _children(value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
         yield from ((f".{key}", each) for key, each in value.items())
-    elif isinstance(value, list | tuple):
+    elif isinstance(value, list | tuple | collections.deque):
         yield from ((f"[{place}]", each) for place, each in enumerate(value))
-    elif hasattr(value, "__dict__") and not isinstance(value, torch.nn.Module):
-        yield from ((f".{key}", each) for key, each in vars(value).items())
+    elif not isinstance(value, torch.nn.Module):
+        yield from ((f".{key}", each) for key, each in attributes_of(value).items())

@@ -27,7 +27,7 @@ def confine(limits: Limits, *, keep: Iterable[int], parent: int | None) -> tuple
     _redirect(pathlib.Path(limits.scratch) / "output.txt")
     os.chdir(limits.scratch)
     os.environ["TMPDIR"] = limits.scratch
-    tempfile.tempdir = None
+    tempfile.tempdir = limits.scratch  # else it is found by writing there, as ranks look around
     _end_with(parent)
     said = ["A process group of its own, with a scratch folder as its working folder"]
     said += limit_resources(limits)

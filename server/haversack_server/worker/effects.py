@@ -9,11 +9,14 @@ checkpointing itself; records of loggers are counted.
 import logging
 import os
 import pathlib
+import socket
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
+
+import torch
 
 from haversack_server.worker import scratch
 from haversack_server.worker.switches import environment_since, switches
@@ -41,17 +44,20 @@ _TEMPORARY = {
     "tempfile.mkstemp": "a temporary file",
     "tempfile.mkdtemp": "a temporary folder",
 }
+_SAVED_BY = "_open_zipfile_writer_file"  # private; by which ``torch.save`` writes without ``open``
 _WRITES = os.O_WRONLY | os.O_RDWR
 
 
 class Effects:
     """Counts effects while it is open; used as a context, once in a process.
 
-    ``folder`` is the scratch folder, whose files are compared; None where there is none.
+    ``folder`` is the scratch folder, whose files are compared unless it ``is_shared`` with others
+    that write there meanwhile; None where there is none.
     """
 
-    def __init__(self, folder: pathlib.Path | None = None) -> None:
+    def __init__(self, folder: pathlib.Path | None = None, *, is_shared: bool = False) -> None:
         self._folder = folder
+        self._compared = None if is_shared else folder
         self._files: dict[str, scratch.Status] = {}
         self._environment = dict(os.environ)
         self._counts: Counter[str] = Counter()
@@ -60,16 +66,18 @@ class Effects:
         self._is_open = False
         self._stdout: Any = None
         self._write: Callable[[str], int] | None = None
+        self._noted: list[tuple[Any, str, Any]] = []
 
     def __enter__(self) -> "Effects":
         tempfile.gettempdir()  # which is found by writing there, the first time
-        if self._folder is not None:
-            self._files = scratch.statuses(self._folder)
+        if self._compared is not None:
+            self._files = scratch.statuses(self._compared)
         sys.addaudithook(self._heard)
         self._stdout = sys.stdout
         if self._stdout is not None:  # the workload may have taken it away
             self._write, self._stdout.write = self._stdout.write, self._printed
         self._count_records()
+        self._note_calls()
         self._is_open = True
         return self
 
@@ -77,13 +85,15 @@ class Effects:
         self._is_open = False  # a hook stays for the life of its process
         if self._write is not None:
             self._stdout.write = self._write
+        for owner, name, real in reversed(self._noted):
+            setattr(owner, name, real)
 
     def values(self) -> dict[str, str]:
         """Spell every effect, as a snapshot of state does."""
-        files = scratch.changes(self._folder, self._files) if self._folder is not None else {}
+        compared = self._compared
         return {
             **{name: f"{count} times" for name, count in self._counts.items()},
-            **{f"file {name}": said for name, said in files.items()},
+            **(scratch.spelled_changes(compared, self._files) if compared is not None else {}),
             **environment_since(self._environment),
             **switches(),
             "printed text": f"{self._characters} characters",
@@ -100,6 +110,33 @@ class Effects:
             handle(logger, record)
 
         kind.handle = counted  # for the life of the process, as the hook
+
+    def _note_calls(self) -> None:
+        """Note what writes without telling the interpreter: torch's files, descriptors, sockets."""
+        self._note(torch.serialization, _SAVED_BY, self._saved)
+        self._note(os, "write", lambda to, *_: self._count(f"bytes written to descriptor {to}"))
+        for name in ("send", "sendall"):
+            self._note(socket.socket, name, lambda *_: self._count("socket sent to its peer"))
+
+    def _note(self, owner: Any, name: str, note: Callable[..., None]) -> None:
+        """Call ``note`` with what a function is called with, until the end; not for one missing."""
+        real = getattr(owner, name, None)
+        if real is None:
+            return
+
+        def noted(*args: Any, **kwargs: Any) -> Any:
+            note(*args)
+            return real(*args, **kwargs)
+
+        setattr(owner, name, noted)
+        self._noted.append((owner, name, real))
+
+    def _count(self, said: str) -> None:
+        if self._is_open:
+            self._counts[said] += 1
+
+    def _saved(self, path: Any) -> None:
+        self._heard("open", (path, None, os.O_WRONLY))
 
     def _printed(self, text: str) -> int:
         assert self._write is not None

@@ -1,7 +1,7 @@
 """Faults of a workload, which end its job with a typed reason."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import torch
@@ -10,7 +10,23 @@ from haversack.verify import FailureReason, VerifyFailure
 from haversack_server.verify.outcome import Outcome, Raised
 
 # Of torch/cuda/__init__.py and c10/cuda/CUDAFunctions.cpp.
-_NO_DEVICE = ("torch not compiled with cuda", "no nvidia driver", "no cuda gpus are available")
+_NO_DEVICE = (
+    "torch not compiled with cuda",
+    "no nvidia driver",
+    "nvidia driver on your system is too old",
+    "no cuda gpus are available",
+    "cuda driver initialization failed",
+    "cuda unknown error",
+    "unexpected error from cudagetdevicecount",
+)
+# Of torch/cuda/__init__.py, torch/csrc/autograd/engine.cpp, and the driver itself.
+_NOT_AFTER_A_FORK = (
+    "re-initialize cuda in forked subprocess",
+    "in combination with fork-based multiprocessing",
+    "cuda error: initialization error",
+)
+# What CUDA's libraries say of memory that they wanted for themselves.
+_NO_MEMORY = ("can't allocate memory", "out of memory", "_status_alloc_failed")
 
 
 class JobEnded(Exception):  # noqa: N818 - it ends a job, and is never seen outside
@@ -37,15 +53,25 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error says that memory ran out, on the host or on a device."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
-    text = text_of(error).lower()
-    return isinstance(error, RuntimeError) and (
-        "can't allocate memory" in text or "out of memory" in text
-    )
+    return isinstance(error, RuntimeError) and _says(error, _NO_MEMORY)
 
 
 def is_device_fault(error: BaseException) -> bool:
     """Whether an error says that the device failed, after which its process can do nothing."""
-    return isinstance(error, RuntimeError) and "cuda error" in text_of(error).lower()
+    # The class of torch 2.8 on, beside the words that errors of CUDA's driver and libraries have.
+    is_accelerators = isinstance(error, torch.AcceleratorError)
+    words = ("cuda error", "cuda driver error")
+    return is_accelerators or (isinstance(error, RuntimeError) and _says(error, words))
+
+
+def is_of_fork(error: BaseException) -> bool:
+    """Whether a process cannot use the GPU because what it is a copy of has used it before."""
+    return isinstance(error, RuntimeError) and _says(error, _NOT_AFTER_A_FORK)
+
+
+def _says(error: BaseException, words: Iterable[str]) -> bool:
+    text = text_of(error).lower()
+    return any(each in text for each in words)
 
 
 @contextlib.contextmanager
@@ -82,7 +108,7 @@ def outcome_of(stage: str, error: Exception) -> Outcome:
     """Give the outcome of a stage that could not be run; a fault of ours is raised again."""
     if isinstance(error, BadWorkloadError):
         return Outcome(stage=stage, bad_workload=str(error))
-    finds_none = _finds_no_device(error)
+    finds_none = _finds_no_device(error) or is_of_fork(error)
     if not (finds_none or is_out_of_memory(error) or is_device_fault(error)):
         raise error
     raised = raised_in("preparation", error)
@@ -93,5 +119,6 @@ def outcome_of(stage: str, error: Exception) -> Outcome:
 
 def _finds_no_device(error: Exception) -> bool:
     """Whether torch says that it can use no GPU: it was built without CUDA, or sees no driver."""
-    is_torchs = isinstance(error, RuntimeError | AssertionError)
-    return is_torchs and any(words in text_of(error).lower() for words in _NO_DEVICE)
+    if isinstance(error, torch.cuda.DeferredCudaCallError):
+        return True  # the GPU did not take what torch does with one first
+    return isinstance(error, RuntimeError | AssertionError) and _says(error, _NO_DEVICE)

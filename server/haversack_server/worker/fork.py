@@ -7,6 +7,7 @@ one frame; a process that ends without it leaves its exit status.
 import contextlib
 import os
 import select
+import signal
 import socket
 import sys
 import traceback
@@ -14,8 +15,10 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from haversack_server.verify import frames
+from haversack_server.worker import system
 
 _POLL_S = 0.05  # only where the system has no pidfd
+_GIVEN_UP = 117  # exit code of a copy whose original is to go on
 
 
 def run_forked(work: Callable[[], dict[str, Any]]) -> dict[str, Any] | int:
@@ -35,6 +38,8 @@ def run_forked(work: Callable[[], dict[str, Any]]) -> dict[str, Any] | int:
 def be_child(channel: socket.socket, work: Callable[[], dict[str, Any]]) -> NoReturn:
     """Do the work, send what it found, and end; the stack of the parent is never returned to."""
     status = 1
+    # A run that goes on without its job would keep a GPU from the next one.
+    system.holds(lambda: system.end_with_parent(signal.SIGKILL))
     try:
         frames.send(channel, work())
         status = 0
@@ -43,6 +48,36 @@ def be_child(channel: socket.socket, work: Callable[[], dict[str, Any]]) -> NoRe
     finally:
         flush_output()
         os._exit(status)
+
+
+def goes_on_as_copy(is_wanted: Callable[[], bool]) -> bool:
+    """Go on as a copy of this process, if ``is_wanted`` is true there; else as what it was.
+
+    True in the copy, while this process waits and then ends as that does. False in this process,
+    to which nothing has happened, where the copy gave up. The copy keeps what it was asked to do.
+    """
+    flush_output()
+    pid = os.fork()
+    if pid == 0:
+        system.holds(lambda: system.end_with_parent(signal.SIGKILL))
+        if not is_wanted():
+            give_up()
+        return True
+    _, status = os.waitpid(pid, 0)
+    if not gave_up(os.waitstatus_to_exitcode(status)):
+        system.end_as(status)
+    return False
+
+
+def give_up() -> NoReturn:
+    """End this copy, and have what it is a copy of go on."""
+    flush_output()
+    os._exit(_GIVEN_UP)
+
+
+def gave_up(status: int) -> bool:
+    """Whether a copy ended by giving up."""
+    return status == _GIVEN_UP
 
 
 def print_fault() -> None:
@@ -99,7 +134,7 @@ class _Exit:
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
-        self._pidfd = os.pidfd_open(pid) if hasattr(os, "pidfd_open") else -1
+        self._pidfd = _pidfd_of(pid)
 
     def __enter__(self) -> "_Exit":
         return self
@@ -120,3 +155,11 @@ class _Exit:
         """Give the exit status if the child ended; minus the signal if one ended it."""
         ended, status = os.waitpid(self._pid, os.WNOHANG)
         return os.waitstatus_to_exitcode(status) if ended else None
+
+
+def _pidfd_of(pid: int) -> int:
+    """Open a descriptor of a process; -1 where Python or the kernel has none, as in gVisor."""
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return -1

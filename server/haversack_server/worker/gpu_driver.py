@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 DEVICES = pathlib.Path("/dev")
+CACHE = ".cuda-cache"  # folder in a job's scratch folder for what the driver compiles
 _PATIENCE_S = 30
 _SIZE_BYTES = 2**20
 _LONGEST = 300  # bytes of a reason
@@ -21,7 +22,7 @@ _LONGEST = 300  # bytes of a reason
 
 def device_files() -> list[str]:
     """List the files of NVIDIA's driver, those of parts of a GPU too."""
-    found = [*DEVICES.glob("nvidia*"), *DEVICES.glob("nvidia-caps/*")]
+    found = [*DEVICES.glob("nvidia*"), *DEVICES.glob("nvidia*/*")]
     return sorted(str(each) for each in found if not each.is_dir())
 
 

@@ -4,8 +4,8 @@ The second plain run is under the probe of memory; where it is not the first, bi
 one without the probe takes its place, so that no probe decides.
 
 Each run is a process forked from the job, so that all start from the same memory: models, closures
-and globals alike. Where a GPU is used every run builds the workload itself, since a process that
-touched the GPU cannot be forked.
+and globals alike. On a GPU too, where each run moves its copy there: a process that has used a GPU
+cannot be forked. So where building the workload uses one, every run builds it itself.
 """
 
 import pathlib
@@ -19,23 +19,29 @@ import torch
 from haversack.torch import TrainingWorkload, Workload
 from haversack.verify import VerifyPlan, VerifyProgress, VerifyReport, VerifyRequest
 from haversack_server.verify import frames, records, reports
+from haversack_server.verify.chance import settled
 from haversack_server.verify.findings import Outcomes, is_unexplained, repeats
 from haversack_server.verify.outcome import Outcome
 from haversack_server.verify.resumable import Resume, resume_of
 from haversack_server.worker.environment import environment
-from haversack_server.worker.errors import JobEnded, outcome_of, while_building
-from haversack_server.worker.fork import run_forked
+from haversack_server.worker.errors import JobEnded, is_of_fork, outcome_of, while_building
+from haversack_server.worker.fork import gave_up, give_up, goes_on_as_copy, run_forked
 from haversack_server.worker.load import load, load_training
 from haversack_server.worker.planned import measured
 from haversack_server.worker.prepare import pin, pinned
 from haversack_server.worker.probes import OF_CHECKPOINTED, OF_PLAIN, OF_TRACED
 from haversack_server.worker.run import Ready, RunPlan, make_ready, perform
 from haversack_server.worker.scratch import Scratch
+from haversack_server.worker.untouched import Untouched, preload
 from haversack_server.worker.weights import take_weights
 
 PLAIN, AGAIN, CHECKPOINTED = "plain", "plain again", "checkpointed"
 ONCE_MORE, WATCHED, CONTROL = "plain once more", "checkpointed under probes", "control"
 TRACED, PLANNED = "traced", "measured as planned"
+_BUILT_ANEW = (
+    "Building the workload uses the GPU or starts threads, so that no copy of what is built could "
+    "use the GPU: every run builds it anew, with the same seed"
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,9 +122,18 @@ def _training(order: Order) -> TrainingWorkload:
 
 @dataclass(slots=True)
 class _Job:
+    """Runs an order; ``workload`` is what runs are copies of, None where each builds its own.
+
+    ``ready`` is that workload looked through, if that could be done before the runs. What is a copy
+    (``is_copy``) of a job may give up, and the job goes on.
+    """
+
     order: Order
     channel: socket.socket
+    workload: Workload | None = None
     ready: Ready | None = None
+    is_copy: bool = False
+    notes: tuple[str, ...] = ()
     scratch: Scratch | None = None
     completed: int = 0
     total: int = 5
@@ -145,18 +160,45 @@ class _Job:
 
     def _build(self) -> None:
         if self._on_gpu():
-            self.total -= 1
-            return
-        with while_building():
-            ready = self._load()
+            if not self._goes_on_built():
+                self.notes = (_BUILT_ANEW,)
+                self.total -= 1
+                return
+        else:
+            with while_building():
+                self.workload = self._loaded()
+                self.ready = make_ready(self.workload, self.order.request)
         self.scratch = Scratch(pathlib.Path(self.order.values_file).parent)
-        self.ready = replace(ready, notes=(*ready.notes, *self.scratch.notes))
+        self.notes = self.scratch.notes
         self.total += self._has_callback()
         self._tell("build")
 
-    def _load(self) -> Ready:
-        request = self.order.request
-        return make_ready(_loaded(self.order, request.seed), request)
+    def _goes_on_built(self) -> bool:
+        """Go on as a copy that has built the workload and left GPUs alone; false where it did not.
+
+        What a job comes back to then has at least loaded torch's parts, if that left them alone.
+        """
+        self.is_copy = goes_on_as_copy(_preloads_untouched)
+        if (self.order.request.device_count or 1) > 1:
+            return False  # the factory puts the model on GPUs itself
+        if not goes_on_as_copy(self._builds_untouched):
+            return False
+        self.is_copy = True
+        return True
+
+    def _builds_untouched(self) -> bool:
+        untouched = Untouched()
+        with while_building():
+            self.workload = self._loaded()
+        return untouched.holds()
+
+    def _loaded(self) -> Workload:
+        return _loaded(self.order, self.order.request.seed)
+
+    def _started_from(self) -> Ready:
+        """Give what a run starts from, in the process of that run."""
+        ready = self.ready or make_ready(self.workload or self._loaded(), self.order.request)
+        return replace(ready, notes=(*ready.notes, *self.notes))
 
     def _on_gpu(self) -> bool:
         return self.order.request.device.startswith("cuda")
@@ -167,13 +209,16 @@ class _Job:
         watched = self._run(AGAIN, probes=OF_PLAIN, wrapped=wrapped)
         again = watched
         if not repeats(plain, watched):
-            self.total += 1  # a probe must not be what makes it another run
-            again = self._run(ONCE_MORE, wrapped=wrapped)
+            again = self._once_more(wrapped)  # a probe must not be what makes it another run
         checkpointed = self._run(CHECKPOINTED, checkpointed=True, wrapped=wrapped)
         runs = Outcomes(plain=plain, again=again, checkpointed=checkpointed)
         if not (plain.raised or again.raised):
             runs = self._explained(replace(runs, watched_plain=watched), wrapped)
-        return runs
+        return settled(runs, lambda: self._once_more(wrapped))
+
+    def _once_more(self, wrapped: tuple[str, ...]) -> Outcome:
+        self.total += 1
+        return self._run(ONCE_MORE, wrapped=wrapped)
 
     def _explained(self, runs: Outcomes, wrapped: tuple[str, ...]) -> Outcomes:
         """Add the runs that explain; a control only where there is something to compare it with."""
@@ -198,7 +243,7 @@ class _Job:
         return self._forked(PLANNED, lambda: self._measured(plan))
 
     def _measured(self, plan: VerifyPlan) -> Outcome:
-        ready = self.ready or self._load()
+        ready = self._started_from()
         pin(self.order.request)
         return measured(ready.workload, plan, PLANNED)
 
@@ -208,21 +253,23 @@ class _Job:
         return self._run(CONTROL, with_callback=False, wrapped=wrapped)
 
     def _has_callback(self) -> bool:
-        ready = self.ready
-        return ready is not None and ready.workload.between_forward_and_backward is not None
+        workload = self.workload
+        return workload is not None and workload.between_forward_and_backward is not None
 
     def _run(self, stage: str, **settings: Any) -> Outcome:
         plan = RunPlan(stage=stage, values_file=self.order.values_file, **settings)
         return self._forked(stage, lambda: self._perform(plan))
 
     def _perform(self, plan: RunPlan) -> Outcome:
-        return perform(plan, self.order.request, self.ready or self._load())
+        return perform(plan, self.order.request, self._started_from())
 
     def _forked(self, stage: str, work: Callable[[], Outcome]) -> Outcome:
         if self.scratch is not None:
             self.scratch.put_back()
-        found = run_forked(lambda: records.to_json(_guarded(stage, work)))
+        found = run_forked(lambda: records.to_json(self._guarded(stage, work)))
         if isinstance(found, int):
+            if self.is_copy and gave_up(found):
+                give_up()
             outcome = Outcome(stage=stage, exit_status=found)
         else:
             outcome = records.from_json(Outcome, found)
@@ -232,14 +279,21 @@ class _Job:
         self._tell(stage)
         return outcome
 
+    def _guarded(self, stage: str, work: Callable[[], Outcome]) -> Outcome:
+        try:
+            return work()
+        except Exception as error:  # what keeps a stage from being run is its outcome
+            if self.is_copy and is_of_fork(error):
+                give_up()  # it was not untouched, after all
+            return outcome_of(stage, error)
+
     def _tell(self, stage: str) -> None:
         self.completed += 1
         progress = VerifyProgress(stage=stage, completed=self.completed, total=self.total)
         _told(self.channel, progress)
 
 
-def _guarded(stage: str, work: Callable[[], Outcome]) -> Outcome:
-    try:
-        return work()
-    except Exception as error:  # what keeps a stage from being run is its outcome
-        return outcome_of(stage, error)
+def _preloads_untouched() -> bool:
+    untouched = Untouched()
+    preload()
+    return untouched.holds()

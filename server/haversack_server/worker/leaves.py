@@ -16,6 +16,7 @@ from haversack.torch import Workload
 from haversack.torch.sharding import own_part
 from haversack.verify import Facet
 from haversack_server.worker.compare import Values, flatten
+from haversack_server.worker.reach import tensor_digest
 from haversack_server.worker.rng import is_generator
 from haversack_server.worker.state import walk
 
@@ -29,19 +30,30 @@ class Leaves:
     modules: Mapping[str, nn.Module]
     generators: Mapping[str, Any]
 
-    def values(self, outputs: list[Any], losses: list[torch.Tensor]) -> dict[str, Values]:
-        """Name the values of every facet, in the order of the facets."""
+    def values(
+        self,
+        outputs: list[Any],
+        losses: list[torch.Tensor],
+        taken: Mapping[str, torch.Tensor] | None = None,
+    ) -> dict[str, Values]:
+        """Name the values of every facet, in the order of the facets.
+
+        ``taken`` are gradients that hooks have taken away from parameters.
+        """
         named: Values = {}
         for place, output in enumerate(outputs):
             named |= flatten(output, "output" if len(outputs) == 1 else f"output {place + 1}")
         for place, loss in enumerate(losses):
             named["loss" if len(losses) == 1 else f"loss {place + 1}"] = loss
-        buffers = _buffers_of(self.modules)
+        buffers = buffers_of(self.modules)
         return {
             Facet.OUTPUTS.name: {name: _detached(value) for name, value in named.items()},
             Facet.INPUT_GRADIENTS.name: _gradients(self.inputs),
-            Facet.PARAMETER_GRADIENTS.name: _gradients(self.parameters),
-            Facet.BUFFERS.name: {name: buffer.detach() for name, buffer in buffers.items()},
+            Facet.PARAMETER_GRADIENTS.name: {**_gradients(self.parameters), **(taken or {})},
+            Facet.BUFFERS.name: {
+                **{name: buffer.detach() for name, buffer in buffers.items()},
+                **_frozen(self.modules),
+            },
         }
 
 
@@ -79,13 +91,28 @@ def roots(workload: Workload) -> dict[str, object]:
         "loss": workload.loss,
         "optimizer": workload.optimizer,
         "between_forward_and_backward": workload.between_forward_and_backward,
+        "global_hooks": _hooks_of_all_modules(),
     }
 
 
-def _buffers_of(modules: Mapping[str, nn.Module]) -> dict[str, torch.Tensor]:
+def _hooks_of_all_modules() -> dict[str, object]:
+    """Give the hooks that torch calls for every module, by their kind."""
+    names = vars(torch.nn.modules.module)
+    hooks = {name: held for name, held in names.items() if name.startswith("_global_")}
+    return {name: held for name, held in hooks.items() if isinstance(held, dict) and held}
+
+
+def buffers_of(modules: Mapping[str, nn.Module]) -> dict[str, torch.Tensor]:
     """Name every buffer: of the model by its own name, of other modules after their path."""
     named = (module.named_buffers(prefix=path) for path, module in modules.items())
     return {name: buffer for buffers in named for name, buffer in buffers}
+
+
+def _frozen(modules: Mapping[str, nn.Module]) -> dict[str, str]:
+    """Digest the parameters that ask for no gradient: what changes them is no optimizer."""
+    named = (module.named_parameters(prefix=path) for path, module in modules.items())
+    held = ((name, each) for parameters in named for name, each in parameters)
+    return {name: " ".join(tensor_digest(each)) for name, each in held if not each.requires_grad}
 
 
 def _own_parameters(model: Any) -> Iterator[tuple[str, torch.Tensor]]:

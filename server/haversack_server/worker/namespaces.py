@@ -114,12 +114,7 @@ def _end_as(job: int, first: int, hold: int) -> NoReturn:
     _, status = os.waitpid(job, 0)
     os.close(hold)
     os.waitpid(first, 0)
-    code = os.waitstatus_to_exitcode(status)
-    if code < 0:
-        with contextlib.suppress(OSError):  # SIGKILL has no handler to take away
-            signal.signal(-code, signal.SIG_DFL)
-        os.kill(os.getpid(), -code)
-    os._exit(code)
+    system.end_as(status)
 
 
 def raise_loopback() -> None:

@@ -34,9 +34,11 @@ class _Meter(Protocol):
 
     def setting_up(self, way: Way) -> Any:
         """Give the context in which the model is spread."""
+        ...
 
     def peak_bytes(self, step: Callable[[], object], standing: Callable[[], int]) -> int:
         """Run a step; give the highest bytes."""
+        ...
 
 
 class _OfCpu:

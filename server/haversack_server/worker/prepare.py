@@ -3,6 +3,8 @@
 Returns a workload on the device of the job; says in words what was changed.
 """
 
+import os
+from collections.abc import Iterator
 from typing import Any
 
 import numpy
@@ -13,6 +15,8 @@ from torch.utils import _pytree as pytree
 from haversack.torch import Workload
 from haversack.verify import VerifyRequest, VerifySchedule
 from haversack_server.worker import planned, rng
+
+_OF_GPUS = ("CUBLAS", "CUDA_", "CUDNN_", "NCCL_", "NVIDIA_", "PYTORCH_", "TORCH_")
 
 
 def prepare(workload: Workload, request: VerifyRequest) -> tuple[Workload, tuple[str, ...]]:
@@ -62,7 +66,16 @@ def pinned(request: VerifyRequest) -> tuple[str, ...]:
         f"torch.use_deterministic_algorithms is {switch}; cudnn.benchmark is off",
         "The hash seed of Python is 0",
         f"torch {torch.__version__} and numpy {numpy.__version__} in every run",
+        *(_pinned_on_gpu() if request.device.startswith("cuda") else ()),
     )
+
+
+def _pinned_on_gpu() -> Iterator[str]:
+    """Say which libraries, and which variables of theirs, a run on a GPU has."""
+    cudnn: Any = torch.backends.cudnn  # parts of it have no types
+    yield f"CUDA {torch.version.cuda} and cuDNN {cudnn.version()}"
+    given = [f"{n}={value}" for n, value in sorted(os.environ.items()) if n.startswith(_OF_GPUS)]
+    yield f"Variables of the environment: {', '.join(given) or 'none of a GPU'}"
 
 
 def _without_cache(model: Any) -> list[str]:

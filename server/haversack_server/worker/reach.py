@@ -13,6 +13,7 @@ import itertools
 import pathlib
 import sys
 import types
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -23,6 +24,8 @@ from torch.nn.parameter import is_lazy
 
 from haversack.torch.sharding import own_part
 from haversack_server.worker import reach_code, reach_library
+from haversack_server.worker.attributes import attributes_of
+from haversack_server.worker.device_digest import LARGE_BYTES, digest_in_place
 from haversack_server.worker.ownership import is_users
 from haversack_server.worker.rng import digest
 
@@ -31,8 +34,11 @@ Look = Callable[[Any], tuple[str, Children]]
 
 SCALARS = (bool, int, float, complex, str, bytes, type(None))
 _PLAIN = (enum.Enum, torch.dtype, torch.device, range, pathlib.PurePath, itertools.count)
+_PLAIN_TENSORS = (torch.Tensor, nn.Parameter)
+_DEVICES = ("cuda",)  # whose memory is slow to copy and fast to read
 _LONG = 64  # a sequence of scalars that is longer is one entry, not one for each
-# Buffers are a facet of their own; forward is where a region is wrapped.
+_VAST = 1000  # so is a mapping of them, and a sequence of tuples of them: a vocabulary, its merges
+# Buffers, and frozen parameters with them, are another facet; forward is where a region is wrapped.
 _MODULE_PARTS = frozenset({"_parameters", "_buffers", "_modules", "forward"})
 
 
@@ -84,7 +90,10 @@ def tensor_digest(
     flat = dense_part(own_part(tensor).detach())
     if as_it_lies:
         flat = flat.permute(sorted(range(flat.dim()), key=flat.stride, reverse=True))
-    flat = flat.resolve_conj().resolve_neg().cpu().contiguous().flatten().view(torch.uint8)
+    flat = flat.resolve_conj().resolve_neg()
+    if flat.device.type in _DEVICES and flat.numel() * flat.element_size() >= LARGE_BYTES:
+        return about, digest_in_place(flat.contiguous())
+    flat = flat.cpu().contiguous().flatten().view(torch.uint8)
     # Not by numpy(): a storage that it has seen cannot be resized, as ``fully_shard`` does.
     content = (ctypes.c_char * flat.numel()).from_address(flat.data_ptr())
     return about, digest(memoryview(content))
@@ -100,7 +109,10 @@ def dense_part(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _tensor(tensor: torch.Tensor) -> tuple[str, Children]:
-    own = [(f".{name}", value) for name, value in vars(tensor).items() if name[0] != "_"]
+    # A subclass keeps its innards under private names.
+    is_plain = type(tensor) in _PLAIN_TENSORS
+    named = vars(tensor).items()
+    own = [(f".{name}", value) for name, value in named if is_plain or name[0] != "_"]
     return " ".join(tensor_digest(tensor)), own
 
 
@@ -112,13 +124,42 @@ def _array(array: Any) -> tuple[str, Children]:
 
 
 def _module(module: nn.Module) -> tuple[str, Children]:
+    left_out = _MODULE_PARTS | _derived(module)
     attributes = {
         f".{name}": value
         for name, value in vars(module).items()
-        if name not in _MODULE_PARTS and not (name.startswith("_") and _is_empty(value))
+        if name not in left_out and not (name.startswith("_") and _is_empty(value))
     }
-    parts = {f".{name}": part for name, part in {**module._parameters, **module._modules}.items()}
+    trained = {n: each for n, each in module._parameters.items() if not is_frozen(each)}
+    parts = {f".{name}": part for name, part in {**trained, **module._modules}.items()}
     return "", [*attributes.items(), *parts.items(), *reach_code.of_class(type(module))]
+
+
+def is_frozen(parameter: torch.Tensor | None) -> bool:
+    """Whether a parameter asks for no gradient, and so is compared as a buffer is."""
+    return parameter is not None and not parameter.requires_grad
+
+
+def _derived(module: nn.Module) -> set[str]:
+    """Name weights that a hook of torch's sets before each forward, from ``weight_orig``, say.
+
+    So do ``torch.nn.utils.spectral_norm`` and ``prune``: they follow from parameters and buffers.
+    """
+    return {n.removesuffix("_orig") for n in module._parameters if n.endswith("_orig")}
+
+
+def _optimizer(optimizer: torch.optim.Optimizer) -> tuple[str, Children]:
+    # Its settings: what it keeps of gradients follows from those.
+    groups = [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups]
+    return "", [(".param_groups", groups)]
+
+
+def _stateful(thing: Any) -> tuple[str, Children]:
+    return "", _named(thing.state_dict())
+
+
+def _named(attributes: Mapping[str, Any]) -> Children:
+    return [(f".{name}", value) for name, value in attributes.items()]
 
 
 def _is_empty(value: Any) -> bool:
@@ -127,27 +168,47 @@ def _is_empty(value: Any) -> bool:
 
 def _mapping(mapping: Mapping[Any, Any]) -> tuple[str, Children]:
     # As a plain dictionary: one of a library may load much of it when it is asked for its items.
-    held = dict.items(mapping) if isinstance(mapping, dict) else mapping.items()
-    items = [(f"[{_key(key)}]", value) for key, value in held]
-    return f"{type(mapping).__name__} of {len(items)}", items
+    held = list(dict.items(mapping) if isinstance(mapping, dict) else mapping.items())
+    word = f"{type(mapping).__name__} of {len(held)}"
+    if len(held) > _VAST and all(_is_flat(each) for pair in held for each in pair):
+        in_any_order = sum(int(digest(repr(pair).encode()), 16) for pair in held)
+        return f"{word} {in_any_order:x}", ()
+    return word, [(f"[{_key(key)}]", value) for key, value in held]
 
 
 def _sequence(sequence: Any) -> tuple[str, Children]:
     word = f"{type(sequence).__name__} of {len(sequence)}"
-    if len(sequence) > _LONG and all(isinstance(each, SCALARS) for each in sequence):
+    is_one = _is_flat if len(sequence) > _VAST else _is_scalar
+    if len(sequence) > _LONG and all(map(is_one, sequence)):
         return f"{word} {digest(repr(list(sequence)).encode())}", ()
     return word, [(f"[{place}]", each) for place, each in enumerate(sequence)]
 
 
+def _is_scalar(thing: Any) -> bool:
+    return isinstance(thing, SCALARS)
+
+
+def _is_flat(thing: Any) -> bool:
+    return _is_scalar(thing) or (type(thing) is tuple and all(map(_is_scalar, thing)))
+
+
 def _set(values: Any) -> tuple[str, Children]:
-    keys = sorted(_key(value) for value in values)
-    return f"{type(values).__name__} of {len(values)} {digest(repr(keys).encode())}", ()
+    members = [(_key(value), value) for value in values]
+    keys = sorted(key for key, _ in members)
+    # Without an order only a member whose key is its own can be told from one run to another.
+    often = collections.Counter(keys)
+    held = [(f"[{key}]", v) for key, v in members if often[key] == 1 and not _is_spelled(v)]
+    return f"{type(values).__name__} of {len(members)} {digest(repr(keys).encode())}", held
 
 
 def _key(key: Any) -> str:
     if isinstance(key, tuple):
         return f"({', '.join(map(_key, key))})"
-    return spelled(key) if isinstance(key, (*SCALARS, *_PLAIN)) else type(key).__qualname__
+    return spelled(key) if _is_spelled(key) else type(key).__qualname__
+
+
+def _is_spelled(key: Any) -> bool:
+    return isinstance(key, (*SCALARS, *_PLAIN))
 
 
 def _plain(thing: Any) -> tuple[str, Children]:
@@ -160,11 +221,12 @@ def _generator(generator: Any) -> tuple[str, Children]:
     return f"generator at {place}", reach_code.of_generator(generator)
 
 
-def _stream(stream: io.IOBase) -> tuple[str, Children]:
+def _stream(stream: Any) -> tuple[str, Children]:
     if stream in _PRINTED_TO:
         return "", ()  # where in the job's output it is depends on what was printed before
     place = stream.tell() if not stream.closed and stream.seekable() else "an unknown place"
-    return f"stream at {place}", ()
+    in_memory = isinstance(stream, io.StringIO | io.BytesIO) and not stream.closed
+    return f"stream at {place}", [(".getvalue()", stream.getvalue())] if in_memory else ()
 
 
 def _attributes(thing: Any) -> Children:
@@ -172,19 +234,7 @@ def _attributes(thing: Any) -> Children:
     kind = type(thing)
     if not is_users(kind.__module__):
         return ()
-    slots = [name for base in kind.__mro__ for name in _slots(base) if hasattr(thing, name)]
-    attributes = {
-        **{name: getattr(thing, name) for name in slots},
-        **getattr(thing, "__dict__", {}),
-    }
-    children = [(f".{name}", value) for name, value in attributes.items()]
-    return [*children, *reach_code.of_class(kind)]
-
-
-def _slots(base: type) -> tuple[str, ...]:
-    slots: Any = vars(base).get("__slots__", ())
-    names = (slots,) if isinstance(slots, str) else tuple(slots)
-    return tuple(name for name in names if name not in ("__dict__", "__weakref__"))
+    return [*_named(attributes_of(thing)), *reach_code.of_class(kind)]
 
 
 _PRINTED_TO = (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
@@ -197,13 +247,17 @@ _LOOKS: tuple[tuple[Any, Look], ...] = (
     (types.BuiltinMethodType, lambda method: ("", reach_code.of_builtin(method))),
     (types.FunctionType, lambda function: ("", reach_code.of_function(function))),
     (type, lambda kind: ("", reach_code.of_class(kind))),
+    (types.ModuleType, lambda module: ("", reach_code.of_module(module))),
     (types.GeneratorType, _generator),
 )
 # Those that a user's class may derive from, with attributes of its own.
 _CONTAINERS: tuple[tuple[Any, Look], ...] = (
     (Mapping, _mapping),
     ((list, tuple, collections.deque), _sequence),
-    ((set, frozenset), _set),
+    ((set, frozenset, weakref.WeakSet), _set),
     (functools.partial, lambda partial: ("", reach_code.of_partial(partial))),
     (io.IOBase, _stream),
+    (torch.optim.Optimizer, _optimizer),
+    ((torch.optim.lr_scheduler.LRScheduler, torch.amp.GradScaler), _stateful),
+    (torch.quasirandom.SobolEngine, lambda engine: ("", _named(vars(engine)))),
 )

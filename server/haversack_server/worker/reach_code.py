@@ -1,8 +1,8 @@
 """What code reaches: closures, defaults and globals of functions, attributes of classes.
 
 Of the user's code alone. A global is found by its name in the code, one of a module that is
-imported inside a function by the name of that module, and one that is asked of ``globals()`` by the
-text that it is asked with.
+imported inside a function by the name of that module, and one that is asked of ``globals()``,
+``getattr`` and the like by the text that it is asked with.
 """
 
 import contextlib
@@ -12,46 +12,56 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from haversack_server.worker.ownership import is_users
+from haversack_server.worker.ownership import is_installed, is_users
 
 Named = Iterator[tuple[str, Any]]
+# Names in code that asks for others by their text, of a module's dictionary or of its attributes.
+_BY_TEXT = frozenset(
+    {"globals", "vars", "__dict__", "getattr", "setattr", "modules", "import_module"}
+)
 
 
 def of_function(function: types.FunctionType) -> Named:
     """Name what a function reaches; nothing of a library's."""
     if not is_users(function.__module__):
         return
+    names = set(_names_in(function.__code__))
+    seen: set[int] = set()
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     for name, cell in cells:
         with contextlib.suppress(ValueError):  # a variable that is not assigned yet
-            yield f".{name}", cell.cell_contents
+            held = cell.cell_contents
+            if isinstance(held, types.ModuleType):
+                yield from _of_global(function.__module__, name, held, names, seen)
+            else:
+                yield f".{name}", held
     yield from ((f".{name}", value) for name, value in vars(function).items())
     yield ".__defaults__", (function.__defaults__, function.__kwdefaults__)
-    names = set(_names_in(function.__code__))
     for name in sorted(names):
         if name in function.__globals__:
-            yield from _of_global(function.__module__, name, function.__globals__[name], names)
+            value = function.__globals__[name]
+            yield from _of_global(function.__module__, name, value, names, seen)
         elif name in sys.modules:
-            yield from _of_global(function.__module__, name, sys.modules[name], names)
+            yield from _of_global(function.__module__, name, sys.modules[name], names, seen)
 
 
-def _of_global(module: str, name: str, value: Any, names: set[str]) -> Named:
+def _of_global(module: str, name: str, value: Any, names: set[str], seen: set[int]) -> Named:
+    """Name a global, and of a module of the user's what the function reads, as deep as it does.
+
+    What it reads of a module is among the other names in its code.
+    """
     if not isinstance(value, types.ModuleType):
         yield f"{module}.{name}", value
-    elif is_users(value.__name__):
-        # What the function reads of a module is among the other names in its code.
+    elif is_users(value.__name__) and id(value) not in seen:
+        seen.add(id(value))  # packages name their modules, and those their packages
         for attribute in sorted(names & vars(value).keys()):
             found = vars(value)[attribute]
-            if not isinstance(found, types.ModuleType):
-                yield f"{value.__name__}.{attribute}", found
-            elif is_users(found.__name__):  # ``from package import module`` inside a function
-                inner = sorted(names & vars(found).keys())
-                yield from ((f"{found.__name__}.{each}", vars(found)[each]) for each in inner)
+            yield from _of_global(value.__name__, attribute, found, names, seen)
 
 
 def _names_in(code: types.CodeType) -> Iterator[str]:
     yield from code.co_names
-    asks_by_text = "globals" in code.co_names
+    asks_by_text = not _BY_TEXT.isdisjoint(code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield from _names_in(constant)
@@ -59,8 +69,21 @@ def _names_in(code: types.CodeType) -> Iterator[str]:
             yield constant
 
 
+def of_module(module: types.ModuleType) -> Named:
+    """Name the globals of a module of the user's own that something holds; of no other module."""
+    if is_users(module.__name__) and not is_installed(module.__name__):
+        for name, value in vars(module).items():
+            if not name.startswith("__") and not isinstance(value, types.ModuleType):
+                yield f"{module.__name__}.{name}", value
+
+
 def of_class(kind: type) -> Named:
-    """Name the attributes of a class and of those that it has them from, of the user's alone."""
+    """Name the attributes of a class and of those that it has them from, of the user's alone.
+
+    A class of classes is one of those.
+    """
+    if is_users(type(kind).__module__):
+        yield from of_class(type(kind))
     for base in kind.__mro__:
         if not is_users(base.__module__):
             continue
@@ -97,6 +120,8 @@ def of_partial(partial: functools.partial[Any]) -> Named:
 
 
 def of_generator(generator: Any) -> Named:
-    """Name the variables of a generator that is under way."""
+    """Name the variables of a generator that is under way, and what it yields from."""
+    if generator.gi_yieldfrom is not None:
+        yield ".gi_yieldfrom", generator.gi_yieldfrom
     frame: types.FrameType | None = generator.gi_frame
     yield from ((f".{name}", value) for name, value in (frame.f_locals if frame else {}).items())

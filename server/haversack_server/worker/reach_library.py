@@ -8,6 +8,7 @@ import argparse
 import array
 import collections
 import contextvars
+import ctypes
 import datetime
 import functools
 import logging
@@ -26,6 +27,8 @@ from haversack_server.worker.reach_code import of_descriptor
 
 Children = Iterable[tuple[str, Any]]
 _CACHE = type(functools.lru_cache(lambda: None))
+_C_NUMBER = ctypes._SimpleCData
+_OF_THREADS = (threading.Semaphore, threading.Event, threading.Condition, threading.Barrier)
 _ITERATORS = ("builtins", "itertools")
 _DATES = (datetime.date, datetime.time, datetime.timedelta)
 _PRINTED = (numbers.Number, numpy.generic, uuid.UUID, *_DATES)
@@ -62,6 +65,21 @@ def _queue(thing: queue.Queue[Any]) -> tuple[str, Children]:
     return f"queue of {len(thing.queue)}", [(".queue", thing.queue)]
 
 
+def _simple_queue(thing: Any) -> tuple[str, Children]:
+    return f"queue of {thing.qsize()}", ()
+
+
+def _fields(thing: Any) -> tuple[str, Children]:
+    fields = [field for base in type(thing).__mro__ for field in vars(base).get("_fields_", ())]
+    return "", [(f".{name}", getattr(thing, name)) for name, *_ in fields]
+
+
+def _number(thing: Any) -> tuple[str, Children]:
+    # A pointer says where, and not what: addresses are no state.
+    is_pointer = isinstance(thing, ctypes.c_void_p | ctypes.py_object)
+    return "", () if is_pointer else [(".value", thing.value)]
+
+
 def _printed(thing: Any) -> tuple[str, Children]:
     return repr(thing), ()
 
@@ -74,6 +92,12 @@ _LOOKS: tuple[tuple[Any, Callable[[Any], tuple[str, Children]]], ...] = (
     (logging.Logger, _logger),
     (collections.UserList, lambda thing: ("", [(".data", thing.data)])),
     (queue.Queue, _queue),
+    (queue.SimpleQueue, _simple_queue),
+    ((ctypes.Structure, ctypes.Union), _fields),
+    (ctypes.Array, lambda thing: ("", [("[]", list(thing))])),
+    (_C_NUMBER, _number),
+    (_OF_THREADS, _attributes),
+    (memoryview, lambda thing: ("", [("[]", thing.tobytes())])),
     (contextvars.ContextVar, lambda thing: ("", [(".get()", thing.get(None))])),
     (weakref.ref, lambda thing: ("", [(".referent", thing())])),
     (_CACHE, _cache),

@@ -7,10 +7,8 @@ also at switches of torch and at environment variables, which any code may read.
 """
 
 import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from types import FunctionType
 from typing import Any
 
@@ -21,7 +19,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from haversack.verify import Facet, StateChange
 from haversack_server.verify.comparison import compare_states
 from haversack_server.worker import reach
-from haversack_server.worker.ownership import ZOO
+from haversack_server.worker.ownership import is_installed
 from haversack_server.worker.reach import Children
 from haversack_server.worker.regions import Call
 from haversack_server.worker.rng import is_generator
@@ -32,7 +30,6 @@ from haversack_server.worker.unwritten import storage_of
 MOST_THINGS = 5_000  # at one entry
 MOST_CHANGES = 20
 _SMALL_BYTES = 2**16
-_INSTALLED = ("site-packages", "dist-packages")
 
 
 @dataclass(slots=True)
@@ -95,12 +92,13 @@ class StateWatch:
     def _spelled(self, thing: Any) -> tuple[str, Children]:
         if isinstance(thing, torch.Tensor):
             return self._tensor(thing), ()
-        if isinstance(thing, FunctionType | type) and _is_installed(thing.__module__):
+        if isinstance(thing, FunctionType | type) and is_installed(thing.__module__):
             return "", ()
         record, children = reach.look(thing)
         if isinstance(thing, nn.Module):
-            buffers = [(f".{name}", buffer) for name, buffer in thing._buffers.items()]
-            children = [*children, *buffers]
+            frozen = {n: each for n, each in thing._parameters.items() if reach.is_frozen(each)}
+            kept = {**thing._buffers, **frozen}
+            children = [*children, *((f".{name}", each) for name, each in kept.items())]
         return record, children
 
     def _tensor(self, tensor: torch.Tensor) -> str:
@@ -129,11 +127,3 @@ def _roots(given: Mapping[str, Any]) -> dict[str, object]:
         if not isinstance(each, torch.Tensor)
     }
     return {"function": given["function"], **args, "kwargs": given["kwargs"]}
-
-
-@cache
-def _is_installed(module: str | None) -> bool:
-    if (module or "").startswith(ZOO):
-        return False  # the user's, of all that is ours
-    file = getattr(sys.modules.get(module or ""), "__file__", None) or ""
-    return any(folder in file for folder in _INSTALLED)

@@ -17,10 +17,11 @@ import torch.utils.checkpoint
 from torch import nn
 
 from haversack.torch.regions import SETTINGS
+from haversack_server.worker.quiet import without_records
+from haversack_server.worker.region_names import region_name
 
 Function = Callable[..., Any]
 DEFAULT_CHECK = "default"  # the determinism check of a call that names none
-_FORWARDS = ("forward", "__call__", "_call_impl", "_wrapped_call_impl")
 
 
 # Private, and -1 outside of a backward; without it every region is taken to have one backward.
@@ -31,14 +32,17 @@ _backward_id: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", la
 class Call:
     """One checkpointed call of the forward, with its replays.
 
-    ``number`` is its place among all calls of the run, as they begin; ``around`` is the call that
-    it runs in, or None, and ``place`` its place among the calls that one makes. ``stopped`` has for
-    each replay that did not come to its end how many calls it made.
+    ``depth`` counts the calls that a backward through it replays: itself and those around it, but
+    for what is called with gradients off. ``number`` is its place among all calls of the run, as
+    they begin; ``around`` is the call that it runs in, or None, and ``place`` its place among the
+    calls that one makes. ``stopped`` has for each replay that did not come to its end how many
+    calls it made.
     """
 
     region: str
     depth: int
     in_replay: bool
+    is_reentrant: bool = False
     number: int = 0
     around: "Call | None" = None
     place: int = 0
@@ -104,6 +108,7 @@ class Regions:
     ) -> Any:
         """Run one checkpointed call, plain or with PyTorch's own function."""
         call = self._new_call(function)
+        call.is_reentrant = _is_reentrant(kwargs)
         counted = self._counted(call, function)
         if self.direct:
             return counted(*args, **{k: v for k, v in kwargs.items() if k not in SETTINGS})
@@ -123,7 +128,7 @@ class Regions:
         Each backward runs it again ``replays`` times.
         """
         call = self._new_call(function)
-        call.depth = replays
+        call.depth = replays if torch.is_grad_enabled() else 0
         counted = self._counted(call, function)
         return counted(*args, **kwargs) if self.direct else run(counted)
 
@@ -131,7 +136,7 @@ class Regions:
         overrides = dict(self.overrides)
         if self.to_the_end(call):
             overrides["early_stop"] = False
-        if kwargs.get("use_reentrant") is not False:
+        if _is_reentrant(kwargs):
             # The reentrant variant compares nothing and always replays to the end.
             overrides.pop("determinism_check", None)
         elif self.renamed_check is not None:
@@ -143,11 +148,20 @@ class Regions:
         name = region_name(function, self.names)
         in_replay = any(call.in_replay or call.entries > 1 for call in self._open)
         around = self._open[-1] if self._open else None
-        call = Call(name, len(self._open) + 1, in_replay, len(self.calls), around)
+        call = Call(name, self._depth(around), in_replay, number=len(self.calls), around=around)
         call.place = around.calls_made if around is not None else 0
         self.calls.append(call)
         self.functions.setdefault(name, function)
         return call
+
+    def _depth(self, around: Call | None) -> int:
+        """Tell how many calls a backward through a new one replays."""
+        outside = around.depth if around is not None else 0
+        # The reentrant variant runs its forward with gradients off, and its replay with them on.
+        in_its_forward = any(
+            call.is_reentrant and call.entries == 1 and call.depth for call in self._open
+        )
+        return outside + (in_its_forward or torch.is_grad_enabled())
 
     def _counted(self, call: Call, function: Function) -> Function:
         def region(*args: Any, **kwargs: Any) -> Any:
@@ -180,6 +194,10 @@ class Regions:
                 call.stopped.append(call.calls_made)
 
 
+def _is_reentrant(settings: Mapping[str, Any]) -> bool:
+    return settings.get("use_reentrant") is not False
+
+
 def intercept(regions: Regions) -> None:
     """Send every call of ``checkpoint`` in this process to ``regions``, for good."""
     real = _undecorated()
@@ -191,6 +209,7 @@ def intercept(regions: Regions) -> None:
     original.__kwdefaults__ = real.__kwdefaults__
     handler = functools.partial(regions.handle, original)
     real.__globals__["_haversack_handler"] = handler
+    without_records(real.__globals__)
     real.__code__ = _to_handler.__code__
 
 
@@ -225,26 +244,3 @@ def _as_region(forward: Function, use_reentrant: bool) -> Function:
         )
 
     return region_forward
-
-
-def region_name(function: Function, names: Mapping[int, str]) -> str:
-    """Name a region by the module that it runs, else by its function."""
-    while isinstance(function, functools.partial):
-        bound = next((names[id(held)] for held in function.args if id(held) in names), None)
-        if bound is not None:
-            return bound
-        function = function.func
-    if id(function) in names:
-        return names[id(function)]
-    name: str = getattr(function, "__qualname__", type(function).__qualname__)
-    owner = names.get(id(getattr(function, "__self__", None)))
-    if owner is not None:
-        short = name.rpartition(".")[2]
-        return owner if short in _FORWARDS else f"{owner}.{short}"
-    return next((names[id(held)] for held in _closure(function) if id(held) in names), name)
-
-
-def _closure(function: Any) -> Iterator[Any]:
-    for cell in getattr(function, "__closure__", None) or ():
-        with contextlib.suppress(ValueError):  # a variable that is not assigned yet
-            yield cell.cell_contents

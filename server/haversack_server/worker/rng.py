@@ -14,7 +14,8 @@ import torch
 PYTHON = "python"
 NUMPY = "numpy"
 TORCH_CPU = "torch cpu"
-_HELD = (torch.Generator, random.Random, numpy.random.Generator, numpy.random.RandomState)
+_OF_NUMPY = (numpy.random.Generator, numpy.random.RandomState, numpy.random.BitGenerator)
+_HELD = (torch.Generator, random.Random, *_OF_NUMPY)
 
 
 def seed_everything(seed: int) -> None:
@@ -67,7 +68,9 @@ def held_state(thing: Any) -> str | None:
     if isinstance(thing, random.Random):
         return digest(repr(thing.getstate()).encode())
     if isinstance(thing, numpy.random.Generator):
-        return digest(repr(thing.bit_generator.state).encode())
+        thing = thing.bit_generator
+    if isinstance(thing, numpy.random.BitGenerator):
+        return digest(repr(thing.state).encode())
     return digest(repr(_words_of(thing.get_state(legacy=False))).encode())
 
 

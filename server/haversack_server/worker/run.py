@@ -4,6 +4,7 @@ The first plain run leaves its values in a file of the scratch folder, with whic
 compare theirs, so that no run's tensors travel.
 """
 
+import contextlib
 import pathlib
 import platform
 import time
@@ -26,8 +27,10 @@ from haversack_server.worker.leaves import Leaves, find_leaves, roots
 from haversack_server.worker.memory import LiveStorages
 from haversack_server.worker.probes import NONE, Probe, Probes, probes_of
 from haversack_server.worker.regions import Call, Regions, intercept, wrap
+from haversack_server.worker.settled import settle
 from haversack_server.worker.state import snapshot
 from haversack_server.worker.step import Step
+from haversack_server.worker.taken_gradients import TakenGradients
 from haversack_server.worker.watch import MemoryWatch, Meter
 
 
@@ -78,13 +81,16 @@ def make_ready(workload: Workload, request: VerifyRequest) -> Ready:
 def perform(plan: RunPlan, request: VerifyRequest, ready: Ready) -> Outcome:
     """Run the step once and give what it leaves; the process is spent afterwards."""
     memory = _memory_watch(plan, request, ready)
+    for device in memory.devices:
+        settle(device)
     probes = _probes(plan, ready)
     regions = _install_regions(plan, request, ready.workload, probes)
     step = _step(plan, request, ready, memory)
     prepare.pin(request)
     clock = time.perf_counter_ns if memory.is_on_gpu else processor_ns
-    effects = Effects(_scratch_folder(plan, memory))
-    spent_ns = _timed(step, memory, clock, effects)
+    effects = Effects(_scratch_folder(plan, memory), is_shared=ready.spread is not None)
+    with probes.unrepeatable or contextlib.nullcontext():
+        spent_ns = _timed(step, memory, clock, effects)
     if step.raised is not None and step.raised.device_fault:
         return Outcome(stage=plan.stage, raised=step.raised)  # nothing on the device can be read
     outcome = Outcome(
@@ -108,7 +114,7 @@ def _probes(plan: RunPlan, ready: Ready) -> Probes:
     return probes_of(
         plan.probes,
         ready.workload.model,
-        ready.leaves.generators,
+        ready.leaves,
         checkpointed=plan.checkpointed,
         last_traced=plan.last_traced,
     )
@@ -121,6 +127,8 @@ def _step(plan: RunPlan, request: VerifyRequest, ready: Ready, memory: MemoryWat
         plan.with_callback,
         memory.before_backward,
         accumulation=ready.accumulation,
+        # Ranks have hooks of their own, which reduce.
+        taken=TakenGradients({} if ready.spread else ready.leaves.parameters),
     )
 
 
@@ -130,7 +138,8 @@ def _with_values(
     """Add what the step left: values beside those of the first run, and state."""
     generators = rng.default_states()  # before all else: what follows may draw
     state = snapshot(roots(ready.workload), _region_functions(regions, plan))
-    values = ready.leaves.values(step.outputs, step.losses)
+    taken = step.taken.of(ready.leaves.parameters)
+    values = ready.leaves.values(step.outputs, step.losses, taken)
     return replace(
         outcome,
         compared={facet: len(named) for facet, named in values.items()},
@@ -157,6 +166,8 @@ def _with_explanations(outcome: Outcome, probes: Probes) -> Outcome:
         saved=probes.saved.found() if probes.saved else (),
         first_different_call=probes.saved.first_different_call if probes.saved else None,
         changes=probes.state.found() if probes.state else (),
+        rewritten=probes.buffers.found() if probes.buffers else (),
+        asked=probes.unrepeatable.asked if probes.unrepeatable else (),
         first_difference=probes.trace.first_difference() if probes.trace else None,
         probe_notes=probes.notes(),
     )
@@ -228,7 +239,10 @@ def _timed(step: Step, memory: MemoryWatch, clock: Callable[[], int], effects: E
 
 
 def _finish(step: Step, memory: MemoryWatch) -> None:
-    """Wait for the device, which may say only now that a kernel of the step failed."""
+    """Wait for the device, which may say only now that a kernel of the step failed.
+
+    One that answers has not failed: it refused a launch, say, which the workload may be told of.
+    """
     try:
         memory.finish()
     except RuntimeError as error:
@@ -236,6 +250,9 @@ def _finish(step: Step, memory: MemoryWatch) -> None:
             raise
         if step.raised is None or not step.raised.device_fault:
             step.raised = raised_in("the wait for the device", error)
+    else:
+        if step.raised is not None:
+            step.raised = replace(step.raised, device_fault=False)
 
 
 def _region_functions(regions: Regions, plan: RunPlan) -> dict[str, object]:
@@ -247,7 +264,8 @@ def _kept_or_compared(plan: RunPlan, values: dict[str, Values]) -> Iterator[Row]
     if plan.first:
         torch.save(values, plan.values_file)
         return
-    plain = torch.load(plan.values_file, weights_only=True, mmap=True)
+    # To the CPU, where they are compared: a GPU may have no room for them beside the model.
+    plain = torch.load(plan.values_file, weights_only=True, mmap=True, map_location="cpu")
     for facet, named in values.items():
         yield from compare.rows(Facet[facet], plain[facet], named)
 

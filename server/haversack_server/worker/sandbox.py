@@ -80,7 +80,7 @@ class _Sandbox:
 
     def close_around_gpu(self) -> None:
         """Close what can be closed without namespaces, if the GPU's driver works inside of it."""
-        os.environ["CUDA_CACHE_PATH"] = self.limits.scratch
+        os.environ["CUDA_CACHE_PATH"] = os.path.join(self.limits.scratch, gpu_driver.CACHE)
         said, left_open = list(self.said), list(self.open)
         refusal = gpu_driver.refusal_inside(self.close_outside)
         self.said, self.open = said, left_open

@@ -16,10 +16,13 @@ from dataclasses import dataclass, field
 
 from haversack.units import format_bytes
 from haversack_server.leftovers import open_regular, remove_folder
+from haversack_server.worker.gpu_driver import CACHE
 from haversack_server.worker.rng import digest
 
 MOST_BYTES = 2**26  # kept in memory; read after a step
-_OURS = re.compile(r"output\.txt|values\.pt|[\w-]+\.ranks(\.\d+)?")  # what jobs keep there
+_OURS = re.compile(  # what jobs keep there, and a GPU's driver
+    rf"output\.txt|values\.pt|[\w-]+\.ranks(\.\d+)?|{re.escape(CACHE)}(/.*)?"
+)
 _MOST_NAMES = 10_000  # of files, folders, links and the like
 _LOWEST_OF_THE_JOB = 3
 Status = tuple[int, ...]
@@ -49,6 +52,11 @@ def changes(folder: pathlib.Path, before: Mapping[str, Status]) -> dict[str, str
         left -= size if content else 0
         spelled[name] = f"{size} B{content}"
     return spelled
+
+
+def spelled_changes(folder: pathlib.Path, before: Mapping[str, Status]) -> dict[str, str]:
+    """Spell the same as a snapshot of state does."""
+    return {f"file {name}": said for name, said in changes(folder, before).items()}
 
 
 @dataclass(slots=True)

@@ -7,11 +7,10 @@ of rank 0.
 
 import pathlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from haversack.spread import spread_in_words
 from haversack.torch import Workload
 from haversack.verify import (
     FailureReason,
@@ -31,7 +30,7 @@ from haversack_server.verify.rank_evidence import with_ranks
 from haversack_server.verify.rank_predictions import Predicted, with_predicted
 from haversack_server.verify.ranks import RankOutcome, RankRuns, merged, sharded
 from haversack_server.verify.shardable import as_planned
-from haversack_server.worker import planned_ranks, prepare, spread, unsharded
+from haversack_server.worker import planned_ranks, prepare, rank_notes, spread, unsharded
 from haversack_server.worker.collectives import Collectives
 from haversack_server.worker.environment import environment
 from haversack_server.worker.errors import JobEnded, outcome_of, while_building
@@ -41,6 +40,8 @@ from haversack_server.worker.predicted import predict
 from haversack_server.worker.probes import OF_RANKS, OF_TRACED
 from haversack_server.worker.ranks import RankLostError, patience_s, run_ranks
 from haversack_server.worker.run import Ready, RunPlan, perform
+from haversack_server.worker.shared_folder import SharedFolder
+from haversack_server.worker.untouched import kept_forkable
 
 PLAIN, AGAIN, CHECKPOINTED = "sharded plain", "sharded plain again", "sharded checkpointed"
 WATCHED_PLAIN, WATCHED = "sharded plain under probes", "sharded checkpointed under probes"
@@ -58,6 +59,7 @@ class ShardedJob:
     tell: Callable[[VerifyProgress], None]
     workloads: list[Workload] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    shared: SharedFolder = field(init=False)
     compares: bool = True
     completed: int = 0
     total: int = 7
@@ -96,7 +98,7 @@ class ShardedJob:
         return (*prepare.pinned(self.request), seeds)
 
     def _build(self) -> None:
-        with while_building():
+        with while_building(), kept_forkable(self._kind):
             for rank in range(self.world.size):
                 # On the CPU: what has touched a GPU cannot be forked.
                 request = replace(unsharded.of_rank(self.request, rank), device="")
@@ -107,37 +109,12 @@ class ShardedJob:
                 else:
                     self.notes += notes
                 self.workloads.append(workload)
+        self.shared = SharedFolder(self.folder, is_looked_at=self._kind == "cpu")
         self.total += as_planned(self.request) is not None
-        self.notes += self._of_plan()
-        self.notes.append(self._inputs())
-        self.notes.append(
-            "Memory, collectives and random sources of ranks come from further runs under probes"
-        )
+        way = self._way(0)
+        self.compares = not way.computes_otherwise
+        self.notes += [*rank_notes.of_ranks(self.request, way, self.workloads), *self.shared.notes]
         self._tell("build")
-
-    def _of_plan(self) -> Iterator[str]:
-        """Say whether the ranks are the plan's, and what follows from it."""
-        plan = self.request.plan
-        if plan is None or plan.parallelism is None:
-            return
-        planned = as_planned(self.request)
-        words = spread_in_words(plan.parallelism)
-        if planned is None:
-            yield f"The plan is for {words}: the job's share the model by default, and no step of it "
-            "is measured"
-            return
-        yield f"Ranks share the model as the plan has it: {words}"
-        if self._way(0).types != (None, None):
-            self.compares = False
-            yield "Nothing is compared with one process, which computes in other types"
-
-    def _inputs(self) -> str:
-        if unsharded.have_equal_inputs(self.workloads):
-            return (
-                "The factory makes the same inputs with every seed, so all ranks have the same: "
-                "gradients that are not reduced would not be seen"
-            )
-        return "Every rank has inputs of its own, which the factory made with its seed"
 
     def _unsharded(self) -> None:
         """Run each rank's step by itself; for a second step, first what the optimizer steps by."""
@@ -171,6 +148,7 @@ class ShardedJob:
             except Exception as error:  # what keeps it from being run is its outcome
                 return outcome_of(stage, error)
 
+        self.shared.put_back()
         found = run_forked(lambda: records.to_json(work()))
         if isinstance(found, int):
             return Outcome(stage=stage, exit_status=found)
@@ -222,9 +200,11 @@ class ShardedJob:
 
     def _run(self, stage: str, **settings: Any) -> list[RankOutcome]:
         plan = RunPlan(stage=stage, values_file=self._file("values"), **settings)
-        return self._on_ranks(stage, lambda rank: self._performed(rank, plan))
+        found = self._on_ranks(stage, lambda rank: self._performed(rank, plan))
+        return self.shared.looked_at(found)
 
     def _on_ranks(self, stage: str, work: Callable[[int], RankOutcome]) -> list[RankOutcome]:
+        self.shared.put_back()
         try:
             frames = run_ranks(
                 self.world.size,

@@ -102,6 +102,11 @@ class Way:
         """Whether it is ``fully_shard``, and not DistributedDataParallel."""
         return self.parallelism.sharding is Sharding.FSDP2
 
+    @property
+    def computes_otherwise(self) -> bool:
+        """Whether ranks compute, or reduce, in other types than one process does."""
+        return self.types != (None, None)
+
 
 def way_of(workload: Workload, request: VerifyRequest, world: VerifyWorld) -> Way:
     """Say how the ranks of a job share its model: as its plan has it, or each block a unit.

@@ -20,13 +20,15 @@ from haversack_server.worker.accumulation import Accumulation, Unreduced
 from haversack_server.worker.compare import flatten
 from haversack_server.worker.errors import BadWorkloadError, raised_in
 from haversack_server.worker.fork import print_fault
+from haversack_server.worker.taken_gradients import TakenGradients
 
 
 @dataclass(slots=True)
 class Step:
     """Runs a workload once; afterwards says what came of it.
 
-    ``before_optimizer`` is called between the first backward and the optimizer's step.
+    ``before_optimizer`` is called between the first backward and the optimizer's step. ``taken``
+    are gradients that hooks have taken away.
     """
 
     workload: Workload
@@ -35,6 +37,7 @@ class Step:
     before_backward: Callable[[], object] = lambda: None
     before_optimizer: Callable[[], object] = lambda: None
     accumulation: Accumulation = field(default_factory=Unreduced)
+    taken: TakenGradients = field(default_factory=lambda: TakenGradients({}))
     outputs: list[Any] = field(default_factory=list)
     losses: list[torch.Tensor] = field(default_factory=list)
     loss_said: str = ""

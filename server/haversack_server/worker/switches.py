@@ -22,7 +22,7 @@ def switches() -> dict[str, str]:
     return {
         "torch default dtype": str(torch.get_default_dtype()),
         "torch deterministic algorithms": str(torch.are_deterministic_algorithms_enabled()),
-        "torch float32 matmul precision": torch.get_float32_matmul_precision(),
+        "torch float32 matmul precision": _matmul_precision(backends),
         "torch threads": str(torch.get_num_threads()),
         "torch autocast on the CPU": _autocast("cpu"),
         "torch autocast on GPUs": _autocast("cuda"),
@@ -30,6 +30,9 @@ def switches() -> dict[str, str]:
         "torch attention kernels": _attention(backends.cuda),
         "torch mkldnn": str(backends.mkldnn.enabled),
         "torch cudnn": str((backends.cudnn.enabled, backends.cudnn.deterministic)),
+        "torch float32 precision of cudnn": ", ".join(
+            f"{name} {_precision(backends.cudnn, name)}" for name in ("conv", "rnn")
+        ),
         "torch function modes": _named(overrides._get_current_function_mode_stack()),
         "torch dispatch modes": _named(_get_current_dispatch_mode_stack()),
         "working folder": _folder(),
@@ -45,6 +48,19 @@ def environment_since(before: Mapping[str, str]) -> dict[str, str]:
 
 def _autocast(device: str) -> str:
     return str(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else "off"
+
+
+def _matmul_precision(backends: Any) -> str:
+    """Spell the precision for all backends; where it was set for one of them, torch has none."""
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:
+        names = ("cuda", "mkldnn")
+        return ", ".join(f"{n} {_precision(getattr(backends, n), 'matmul')}" for n in names)
+
+
+def _precision(backend: Any, operation: str) -> str:
+    return str(getattr(getattr(backend, operation, None), "fp32_precision", "unknown"))
 
 
 def _attention(cuda: Any) -> str:

@@ -4,11 +4,14 @@ Each raises OSError where the kernel refuses it or this is another system. Knows
 layouts; what they are for is in ``namespaces``, ``landlock`` and ``confine``.
 """
 
+import contextlib
 import ctypes
 import errno
 import os
+import signal
 import sys
 from collections.abc import Callable
+from typing import NoReturn
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -25,9 +28,9 @@ def holds(call: Callable[[], None]) -> bool:
     return True
 
 
-def end_with_parent(signal: int) -> None:
-    """Have the kernel send this process a signal once its parent has ended."""
-    _prctl(_PR_SET_PDEATHSIG, signal)
+def end_with_parent(by: int) -> None:
+    """Have the kernel send this process the signal ``by`` once its parent has ended."""
+    _prctl(_PR_SET_PDEATHSIG, by)
 
 
 def adopt_orphans() -> None:
@@ -38,6 +41,16 @@ def adopt_orphans() -> None:
 def refuse_new_privileges() -> None:
     """Let no program that this process starts gain privileges, set-user-id ones among them."""
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+
+
+def end_as(status: int) -> NoReturn:
+    """End this process as one ended whose ``status`` was waited for: by its code, or its signal."""
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        with contextlib.suppress(OSError):  # SIGKILL has no handler to take away
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code)
 
 
 def unshare(flags: int) -> None:

@@ -22,13 +22,13 @@ from haversack.verify import FirstDifference
 from haversack_server.verify.tracing import Operation, TensorRecord, first_difference
 from haversack_server.worker import reach
 from haversack_server.worker.errors import text_of
+from haversack_server.worker.ownership import is_users
 from haversack_server.worker.regions import Call
 from haversack_server.worker.unwritten import Unwritten, storage_of
 
 # What a replay takes is detached by PyTorch itself, and a detach moves no value.
 _SILENT = frozenset({"aten.detach.default", "aten.alias.default"})
 _DISTRIBUTED = "torch.distributed."
-_ZOO = "haversack_server.worker.zoo"
 
 
 @dataclass(slots=True)
@@ -142,7 +142,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         elif not is_unwritten:
             content = self._known_content(tensor, about)
         name = self._tensors.get(storage_of(tensor), "")
-        return TensorRecord(about=about, content=content, name=name)
+        return TensorRecord(about=about, content=content, name=name, is_unwritten=is_unwritten)
 
     def _note_known(self, tensor: torch.Tensor, about: str, content: str) -> None:
         """Take a whole storage for known: what becomes of it in this entry is looked at too."""
@@ -188,7 +188,9 @@ def _is_view(operation: Any) -> bool:
 
 def _arguments(leaves: Iterable[Any]) -> str:
     others = [leaf for leaf in leaves if not isinstance(leaf, torch.Tensor | torch.Generator)]
-    return f"arguments {others}"
+    # A storage spells its numbers, which nothing may have written yet.
+    told = [each.nbytes() if isinstance(each, torch.UntypedStorage) else each for each in others]
+    return f"arguments {told}"
 
 
 def _told(error: Exception) -> str:
@@ -215,14 +217,9 @@ def _place(modules: Mapping[int, str]) -> dict[str, Any]:
     frame: types.FrameType | None = sys._getframe(2)
     while frame is not None and not (module and file):
         name = frame.f_globals.get("__name__", "")
-        if not file and _is_users(name):
+        if not file and is_users(name):
             file, line = frame.f_code.co_filename, frame.f_lineno
         if not module:
             module = modules.get(id(frame.f_locals.get("self")), "")
         frame = frame.f_back
     return {"module": module, "file": file, "line": line}
-
-
-def _is_users(name: str) -> bool:
-    top = name.partition(".")[0]
-    return name.startswith(_ZOO) or top not in ("torch", "haversack", "haversack_server")

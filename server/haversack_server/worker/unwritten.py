@@ -12,12 +12,19 @@ import torch
 from torch.utils import _pytree as pytree
 
 _EMPTY = ("aten.empty", "aten.new_empty", "aten.resize_")
+# A storage that no operation made may be new memory, as that of a copy by ``copy.deepcopy`` is.
+_ADOPTS = "aten.set_.source_Storage"
 # Results that only the backward of the same kernel reads, in part unwritten, by their place.
 _WORKSPACES: Mapping[str, tuple[int, ...]] = {
     "aten.mkldnn_rnn_layer.default": (3,),
     "aten._cudnn_rnn.default": (3,),
+    "aten.cudnn_batch_norm.default": (3,),
+    "aten._batch_norm_with_update.default": (3,),
     "aten._scaled_dot_product_flash_attention.default": (6, 7),
+    "aten._scaled_dot_product_cudnn_attention.default": (6, 7),
     "aten._scaled_dot_product_efficient_attention.default": (2, 3),
+    "aten._flash_attention_forward.default": (2, 3),
+    "aten._efficient_attention_forward.default": (2, 3),
 }
 
 
@@ -26,6 +33,7 @@ class Unwritten:
 
     def __init__(self) -> None:
         self._storages: set[int] = set()
+        self._filled: set[int] = set()
 
     def has(self, tensor: torch.Tensor) -> bool:
         """Whether nothing has written the memory of a tensor, as far as is known."""
@@ -41,10 +49,14 @@ class Unwritten:
             given = _storages(pytree.tree_leaves((args, kwargs)))
             # The memory of a storage that was freed may come again, as that of a result.
             self._storages -= results - given
-            self._storages -= _storages(_written(operation, args, kwargs))
+            written = _storages(_written(operation, args, kwargs))
+            self._filled |= self._storages & written
+            self._storages -= written
         if gives_unwritten is not None:
             made = [made[place] for place in gives_unwritten] if gives_unwritten else made
             self._storages |= _storages(pytree.tree_leaves(made))
+        elif str(operation).startswith(_ADOPTS):
+            self._storages |= _storages(pytree.tree_leaves(made)) - self._filled
 
 
 @cache

@@ -37,6 +37,7 @@ def all_different(*facets: Facet) -> dict[Facet, FacetValue]:
 
 SILENT = {
     "numpy_mask": (*GRADIENTS, Facet.RNG),
+    "gradients_in_a_bucket": (*GRADIENTS, Facet.RNG),
     "own_generator": (*GRADIENTS, Facet.RNG),
     "random_order_of_equal_shapes": (*GRADIENTS, Facet.RNG),
     "rrelu_last": GRADIENTS,
@@ -53,6 +54,13 @@ async def test_what_pytorch_does_not_notice_is_different(verify: Verify, case: s
     report = await verify(case=case)
     assert report.verdict is VerifyVerdict.DIFFERENT
     assert unexpected(report) == all_different(*SILENT[case])
+
+
+async def test_a_buffer_that_replays_write_has_no_tolerance(verify: Verify) -> None:
+    report = await verify(case="slow_average")
+    assert report.verdict is VerifyVerdict.DIFFERENT
+    assert unexpected(report) == all_different(Facet.BUFFERS)
+    assert "inside the tolerance" in report.facet(Facet.BUFFERS).detail
 
 
 @pytest.mark.parametrize(
@@ -108,7 +116,9 @@ async def test_what_raises_both_ways_is_a_failure(verify: Verify) -> None:
 
 
 async def test_a_model_that_reads_the_clock_is_inconclusive(verify: Verify) -> None:
-    assert (await verify(case="reads_the_clock")).verdict is VerifyVerdict.INCONCLUSIVE
+    report = await verify(case="reads_the_clock")
+    assert report.verdict is VerifyVerdict.INCONCLUSIVE
+    assert any("asks time." in sentence for sentence in report.assumptions)
 
 
 async def test_a_counter_on_a_class_is_a_side_effect(verify: Verify) -> None:

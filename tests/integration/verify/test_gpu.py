@@ -1,7 +1,7 @@
 """Jobs on an attached GPU. Skipped where there is none, as on most machines that test.
 
-Each run of a job opens a context of its own, which takes seconds: few jobs, and each shows several
-things. Together they are to take less than three minutes on one GPU.
+Each job loads torch, and each of its runs opens a context of its own, which takes seconds: few
+jobs, and each shows several things. Together they are to take less than three minutes on one GPU.
 """
 
 import asyncio
@@ -40,9 +40,12 @@ async def test_a_built_in_workload_has_its_verdict_on_a_gpu(verify: Verify) -> N
     assert report.failure is None
     assert report.verdict is VerifyVerdict.EQUIVALENT
     assert report.environment.device == "cuda:0"
-    # What NVML calls the GPU of that number is the one that CUDA gave the job.
-    assert [gpu.uuid for gpu in report.environment.gpus] == [GPUS[0].uuid]
-    assert report.environment.device_name == report.environment.gpus[0].name == GPUS[0].name
+    (gpu,) = report.environment.gpus
+    assert (gpu.device, gpu.uuid, gpu.name) == ("cuda:0", GPUS[0].uuid, GPUS[0].name)
+    # What NVML calls the GPU of that number is the one that CUDA gave the job; without NVML it has
+    # no name beforehand.
+    assert report.environment.device_name
+    assert gpu.name in ("", report.environment.device_name)
     sources = {each.source: each.restored for each in report.random_sources}
     assert sources == {"torch cuda:0": True}
 
@@ -87,15 +90,11 @@ async def test_faults_of_the_device_end_their_jobs_and_the_next_has_the_gpu_to_i
         VerifyRequest(
             workload=WorkloadReference(entry_point=f"jobworkloads.gpu:{name}"), device="cuda:0"
         )
-        for name in ("too_large", "out_of_bounds", "too_large")
+        for name in ("out_of_bounds", "too_large")
     ]
     reports = await asyncio.gather(*(report_of(runner, request) for request in asked))
     reasons = [report.failure.reason for report in reports if report.failure is not None]
-    assert reasons == [
-        FailureReason.OUT_OF_MEMORY,
-        FailureReason.DEVICE_FAULT,
-        FailureReason.OUT_OF_MEMORY,
-    ]
+    assert reasons == [FailureReason.DEVICE_FAULT, FailureReason.OUT_OF_MEMORY]
 
 
 @two_gpus

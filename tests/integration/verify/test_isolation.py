@@ -1,12 +1,17 @@
 """Jobs that reach for what is not theirs: a typed failure, and the next job runs."""
 
+import asyncio
 import pathlib
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.integration.verify.conftest import LIMITS, PACKAGES, report_of
 
-from haversack.verify import FailureReason, VerifyVerdict
+from haversack.run import WorkloadReference
+from haversack.verify import FailureReason, VerifyRequest, VerifyVerdict
+from haversack_server.jobs import JobRunner
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 Verify = Callable[..., Awaitable[Any]]
@@ -62,3 +67,21 @@ async def test_a_failed_job_tells_where_it_ran_and_what_held_it(verify: Verify) 
     assert report.environment.torch
     assert report.environment.device == "cpu"
     assert report.environment.isolation[-1].startswith("Not contained: reading files")
+
+
+@pytest.mark.slow  # a server of its own
+async def test_a_job_that_fills_the_disk_is_killed_and_leaves_nothing(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    limits = replace(LIMITS, disk_bytes=4 * 2**20)
+    async with JobRunner(("jobworkloads.",), (str(PACKAGES),), limits=limits) as runner:
+        entry = "jobworkloads.hostile:fills_its_folder"
+        filling = WorkloadReference(entry_point=entry, args_json='{"mebibytes": 8}')
+        report = await report_of(runner, VerifyRequest(workload=filling))
+        assert report.failure is not None
+        assert report.failure.reason is FailureReason.OUT_OF_DISK
+        assert "held 8." in report.failure.message
+        assert not await asyncio.to_thread(lambda: [*tmp_path.rglob("filling-*")])
+        mlp = VerifyRequest(workload=WorkloadReference(name="mlp"))
+        assert (await report_of(runner, mlp)).verdict is VerifyVerdict.EQUIVALENT

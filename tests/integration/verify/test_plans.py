@@ -210,4 +210,5 @@ async def test_a_plan_of_another_model_is_a_bad_workload(
     actions = (replace(PLAN.actions[1], **changed),)
     report = await verify("mlp", plan=VerifyPlan(actions=actions))
     assert report.failure.reason is FailureReason.BAD_WORKLOAD
+    assert report.failure.stage == "build"  # before anything is run
     assert words in report.failure.message

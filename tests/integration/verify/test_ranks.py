@@ -85,6 +85,20 @@ async def test_every_rank_of_ddp_is_compared_and_named(verify: Verify) -> None:
     assert {rank.parameter_bytes for rank in report.sharded.ranks} == {960}
 
 
+@pytest.mark.slow
+async def test_ranks_find_their_folder_as_it_was_and_buffers_that_replays_write_are_named(
+    verify: Verify,
+) -> None:
+    report = await verify(case="ranks:logging", world=DDP)
+    assert report.verdict is VerifyVerdict.DIFFERENT
+    effects, buffers = report.facet(Facet.SIDE_EFFECTS), report.facet(Facet.BUFFERS)
+    assert (effects.value, effects.names) == (FacetValue.EQUAL_BITWISE, ())
+    assert "left out" not in effects.detail
+    assert buffers.value is FacetValue.DIFFERENT
+    assert buffers.names == ("rank 0 layers.1.mean", "rank 1 layers.1.mean")
+    assert "inside the tolerance" in buffers.detail
+
+
 async def test_gradients_that_are_not_reduced_are_a_warning(
     verify: Verify,
 ) -> None:

@@ -1,10 +1,12 @@
 """Which GPUs a server has: through NVML, by device files without it, none where it fails."""
 
+import importlib.util
 import json
 import os
 import pathlib
 import subprocess
 import sys
+import types
 from typing import Any
 
 import pytest
@@ -40,7 +42,7 @@ def files(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("allowed", "names"),
     [
-        (None, ["0", "10"]), ("10", ["10"]), ("1", []), ("-1", []), ("", []),
+        (None, ["0", "1"]), ("10", []), ("1", ["1"]), ("-1", []), ("", []),
         ("GPU-7, 0", ["GPU-7", "0"]), ("GPU-7,-1,0", ["GPU-7"]),
     ],
 )  # fmt: skip
@@ -103,6 +105,37 @@ def test_a_gpu_that_was_lost_since_is_refused_by_its_name(monkeypatch: pytest.Mo
     assert "is no more" in listed()[0].notes[0]
     monkeypatch.setattr(nvml, "uses", lambda: {"GPU-b": nvml.Use("DEFAULT", 2**30, ())})
     assert take(["cuda:1"])[0].notes[0].startswith("1.00 GiB of its memory are in use, by no proc")
+
+
+def test_gpus_are_kept_awake_while_nvml_is_open_on_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+
+    def handle(uuid: str) -> None:
+        told.append(uuid)
+        if uuid == "GPU-lost":
+            raise ValueError(uuid)
+
+    library = types.SimpleNamespace(
+        NVMLError=ValueError,
+        nvmlInit=lambda: told.append("init"),
+        nvmlShutdown=lambda: told.append("shutdown"),
+        nvmlDeviceGetHandleByUUID=handle,
+    )
+    monkeypatch.setattr(nvml, "_library", lambda: library)
+    with nvml.awake(["GPU-lost", "GPU-b"]):
+        assert told == ["init", "GPU-lost", "GPU-b"]
+    assert told[-1] == "shutdown"
+    monkeypatch.setattr(nvml, "_library", refusing(NvmlMissingError("nvidia-ml-py is missing")))
+    with nvml.awake(["GPU-b"]):
+        assert len(told) == 4
+
+
+def test_an_nvml_of_other_days_is_no_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
+    old = types.ModuleType("pynvml")
+    monkeypatch.setitem(sys.modules, "pynvml", old)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: object())
+    with pytest.raises(NvmlMissingError, match="install nvidia-ml-py instead"):
+        nvml.uses()
 
 
 ASKED = """

@@ -123,6 +123,10 @@ class EchoProcess:
     async def status(self) -> int | None:
         return -9
 
+    async def overfilled(self) -> str:
+        await asyncio.Event().wait()
+        return ""
+
     async def close(self) -> str:
         return "last words"
 
@@ -144,7 +148,7 @@ class EchoPlace:
     def name(self) -> str:
         return "echo"
 
-    def check_device(self, device: str, ranks: int) -> None: ...
+    def check_device(self, device: str, gpus: int) -> None: ...
 
     async def devices(self) -> ListVerifyDevicesResponse:
         return ListVerifyDevicesResponse()

@@ -65,6 +65,13 @@ def test_an_exception_before_a_fault_does_not_hide_it() -> None:
     assert raised.device_fault
 
 
+def test_a_device_that_answers_after_an_error_has_not_failed() -> None:
+    refused = RuntimeError("CUDA error: invalid configuration argument")
+    raised = stepped(raising(refused), None).raised
+    assert raised is not None
+    assert (raised.part, raised.device_fault) == ("forward", False)
+
+
 def test_what_is_no_fault_of_a_device_is_raised_as_it_is() -> None:
     with pytest.raises(RuntimeError, match="another"):
         stepped(ones, RuntimeError("another"))
@@ -75,7 +82,20 @@ def test_what_is_no_fault_of_a_device_is_raised_as_it_is() -> None:
     [
         (RuntimeError(FAULT), FailureReason.DEVICE_FAULT),
         (AssertionError("Torch not compiled with CUDA enabled"), FailureReason.DEVICE_FAULT),
+        (torch.AcceleratorError("unspecified launch failure"), FailureReason.DEVICE_FAULT),
+        (RuntimeError("CUDA driver error: invalid argument"), FailureReason.DEVICE_FAULT),
+        (RuntimeError("The NVIDIA driver on your system is too old"), FailureReason.DEVICE_FAULT),
+        (torch.cuda.DeferredCudaCallError("no capability"), FailureReason.DEVICE_FAULT),
+        (
+            RuntimeError("Cannot re-initialize CUDA in forked subprocess"),
+            FailureReason.DEVICE_FAULT,
+        ),
         (torch.OutOfMemoryError("CUDA out of memory"), FailureReason.OUT_OF_MEMORY),
+        (torch.AcceleratorError("CUDA error: out of memory"), FailureReason.OUT_OF_MEMORY),
+        (
+            RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`"),
+            FailureReason.OUT_OF_MEMORY,
+        ),
     ],
 )
 def test_a_gpu_that_fails_before_the_step_ends_the_job_with_its_reason(

@@ -36,6 +36,10 @@ class Ends:
     async def status(self) -> int:
         return 7
 
+    async def overfilled(self) -> str:
+        await asyncio.Event().wait()
+        return ""
+
     async def close(self) -> str:
         self._ended()
         return ""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from haversack_server.leftovers import open_regular, remove_folder, tail
+from haversack_server.leftovers import open_regular, remove_folder, size_of, tail
 
 DEPTH = 1500  # folders; Python's stack has 1000
 
@@ -70,3 +70,25 @@ def test_a_link_in_the_place_of_a_folder_is_not_followed(tmp_path: pathlib.Path)
     (tmp_path / "link").symlink_to(tmp_path / "kept")
     remove_folder(tmp_path / "link")
     assert (tmp_path / "kept").exists()
+
+
+def test_the_size_of_a_folder_is_what_it_has_on_disk_and_links_lead_nowhere(
+    tmp_path: pathlib.Path,
+) -> None:
+    folder = tmp_path / "scratch"
+    (folder / "within").mkdir(parents=True)
+    (folder / "within" / "kept").write_bytes(b"x" * 100_000)
+    with (folder / "holes").open("wb") as file:
+        file.truncate(2**40)
+    os.symlink("/", folder / "root")
+    size, entries = size_of(folder, 100)
+    assert 100_000 <= size < 200_000
+    assert entries == 4
+    assert size_of(tmp_path / "nowhere", 100) == (0, 0)
+
+
+def test_counting_a_folder_ends_where_there_are_too_many(tmp_path: pathlib.Path) -> None:
+    for number in range(20):
+        (tmp_path / str(number)).mkdir()
+    _, entries = size_of(tmp_path, 7)
+    assert entries == 8

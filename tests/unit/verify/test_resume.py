@@ -86,15 +86,24 @@ def test_a_pair_of_ranks_names_who_saves_and_who_goes_on() -> None:
     assert again.world == VerifyWorld(size=4, sharding=Sharding.REPLICATED)
     assert again.resume is not None
     assert again.resume.size == 4
+    assert verify_request(workload="resume-whole", resume=4, shard="ddp") == again
     check_admissible(asked, ())
     check_admissible(again, ())
+
+
+def test_a_step_that_is_built_in_is_no_training_run() -> None:
+    asked = verify_request(workload="mlp", resume="2:4")
+    with pytest.raises(InvalidRequestError, match="mlp is one step") as refused:
+        check_admissible(asked, ())
+    assert refused.value.field == "resume"
 
 
 @pytest.mark.parametrize(
     ("given", "field"),
     [
         ({"resume": "two"}, "resume"),
-        ({"resume": 2}, "resume"),
+        ({"resume": 2.5}, "resume"),
+        ({"resume": "2:4", "shard": "ddp", "world_size": 1}, "world.size"),
         ({"resume": "2:4", "world_size": 4}, "world.size"),
         ({"resume": "2:4", "saved_as": "half"}, "resume.saved_as"),
         ({"resume": "2:4", "steps_before": 0}, "resume.steps_before"),

@@ -76,6 +76,14 @@ def test_memory_that_nothing_has_written_compares_with_everything() -> None:
     assert first_difference("block", [one], [other]) is None
 
 
+def test_what_came_as_a_storage_is_not_taken_for_an_equal_input() -> None:
+    unknown = replace(UNWRITTEN, is_unwritten=True)
+    copied = Operation(name="aten.copy_.default", given=(X, unknown), made=(X,))
+    found = first_difference("block", [copied], [replace(copied, made=(OTHER,))])
+    assert found is not None
+    assert found.cause is DifferenceCause.EXTERNAL_TENSOR
+
+
 def test_a_replay_of_another_length_is_told() -> None:
     shorter = first_difference("block", [MUL, SIN], [MUL])
     assert shorter is not None

@@ -1,7 +1,7 @@
 """Comparing tensors: bits first, the tolerance of the dtype next, and None is not zero."""
 
 import math
-from collections import namedtuple
+from collections import deque, namedtuple
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from haversack_server.verify.comparison import Closeness, Row  # noqa: E402
 from haversack_server.worker.compare import flatten, rows  # noqa: E402
 
 ONE = torch.tensor([1.0, -2.0])
+MANY = torch.tensor([1e-4, 0.5])
 
 
 def compare(plain: Any, other: Any) -> Row | None:
@@ -52,6 +53,10 @@ def test_equal_values_give_no_row(value: Any) -> None:
         (ONE * 0, ONE * 1e-9, Closeness.DIFFERENT),
         (ONE, ONE + 1e-3, Closeness.DIFFERENT),
         (ONE.bfloat16(), (ONE + 0.01).bfloat16(), Closeness.CLOSE),
+        (ONE.bfloat16(), torch.tensor([1.0, -2.1]).bfloat16(), Closeness.DIFFERENT),
+        (MANY.bfloat16(), (MANY + 1e-3).bfloat16(), Closeness.CLOSE),  # a last bit of the largest
+        (MANY * 1e3, MANY * 1e3 + 1e-4, Closeness.CLOSE),
+        (MANY * 1e3, MANY * 1e3 + 1e-2, Closeness.DIFFERENT),
         (ONE.double(), ONE.double() + 1e-6, Closeness.DIFFERENT),
         (torch.tensor([0.0]), torch.tensor([-0.0]), Closeness.CLOSE),
         (torch.tensor([math.nan]), torch.tensor([0.0]), Closeness.DIFFERENT),
@@ -69,6 +74,28 @@ def test_other_bits_are_measured_against_the_tolerance(
     assert row.closeness is closeness
     assert row.max_difference is not None
     assert "tolerance" in row.note or "must be equal" in row.note
+
+
+@pytest.mark.parametrize(
+    ("weight", "plain", "other", "closeness"),
+    [
+        (1e-7, 2e-14, 3e-14, Closeness.CLOSE),
+        (1e-7, 2e-14, 2e-9, Closeness.DIFFERENT),  # only one of them is rounding
+        (1e-7, 2e-9, 2e-14, Closeness.DIFFERENT),
+        (1e-7, 2e-9, 3e-9, Closeness.DIFFERENT),
+        (math.inf, 2e-14, 3e-14, Closeness.DIFFERENT),
+        (1e-7, 2e-14, math.nan, Closeness.DIFFERENT),
+    ],
+)
+def test_a_gradient_that_is_0_but_for_rounding_is_measured_by_its_module(
+    weight: float, plain: float, other: float, closeness: Closeness
+) -> None:
+    one = {"k.bias": ONE * plain, "k.weight": ONE * weight, "q.weight": ONE}
+    two = one | {"k.bias": ONE * other}
+    (row,) = rows(Facet.PARAMETER_GRADIENTS, one, two)
+    assert (row.name, row.closeness) == ("k.bias", closeness)
+    (row,) = rows(Facet.OUTPUTS, one, two)
+    assert row.closeness is Closeness.DIFFERENT
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 8), (1, 9), (2, 10), (1, 4), (3, 5)])
@@ -116,9 +143,15 @@ class Output:
     extra: Any = None
 
 
+@dataclass(slots=True)
+class Slotted:
+    hidden: Any
+
+
 def test_outputs_of_many_forms_are_flattened_by_name() -> None:
     point = namedtuple("point", "x y")
     value = {"a": [ONE, (2, None)], "b": Output(ONE), "c": point(1, "s"), "d": object(), "e": []}
+    value |= {"f": Slotted(ONE), "g": deque([ONE])}
     assert list(flatten(value, "output")) == [
         "output.a[0]",
         "output.a[1][0]",
@@ -129,6 +162,8 @@ def test_outputs_of_many_forms_are_flattened_by_name() -> None:
         "output.c[1]",
         "output.d",
         "output.e",
+        "output.f.hidden",
+        "output.g[0]",
     ]
 
 

@@ -6,6 +6,7 @@ import pathlib
 import socket
 import sys
 import tempfile
+from typing import Any
 
 import pytest
 
@@ -92,6 +93,31 @@ def test_what_lies_in_the_folder_is_seen_whoever_wrote_it(tmp_path: pathlib.Path
     assert "file values.pt" not in found
 
 
+def test_files_that_torch_writes_itself_are_counted(tmp_path: pathlib.Path) -> None:
+    with Effects(tmp_path) as effects:
+        torch.save(torch.ones(1), tmp_path / "kept.pt")
+        torch.save(torch.ones(1), tmp_path / "kept.pt")
+    assert heard(effects)["file opened for writing: kept.pt"] == "2 times"
+    assert torch.load(tmp_path / "kept.pt", weights_only=True) == 1
+
+
+def test_bytes_that_pass_by_the_interpreter_are_counted() -> None:
+    reading, writing = os.pipe()
+    one, other = socket.socketpair()
+    with Effects() as effects, one, other:
+        os.write(writing, b"raw")
+        one.send(b"a")
+        one.sendall(b"bc")
+        assert (os.read(reading, 9), other.recv(9)) == (b"raw", b"abc")
+    os.write(writing, b"late")
+    assert heard(effects) == QUIET | {
+        f"bytes written to descriptor {writing}": "1 times",
+        "socket sent to its peer": "2 times",
+    }
+    os.close(reading)
+    os.close(writing)
+
+
 def test_records_variables_and_datagrams_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logging.Logger, "handle", logging.Logger.handle)
     monkeypatch.delenv("HAVERSACK_THEIRS", raising=False)
@@ -107,6 +133,20 @@ def test_records_variables_and_datagrams_are_counted(monkeypatch: pytest.MonkeyP
         "environment variable HAVERSACK_THEIRS": "'1'",
         "socket sent to ('127.0.0.1', 9)": "1 times",
     }
+
+
+def test_a_precision_that_is_set_for_one_backend_has_a_position() -> None:
+    matmul: Any = torch.backends.cuda.matmul
+    before, own = switches(), matmul.fp32_precision
+    matmul.fp32_precision = "tf32"
+    try:
+        after = switches()
+    finally:
+        matmul.fp32_precision = own
+    changed = {name for name, said in after.items() if said != before[name]}
+    assert changed == {"torch float32 matmul precision"}
+    assert after["torch float32 matmul precision"].startswith("cuda tf32, mkldnn ")
+    assert switches() == before
 
 
 def test_switches_have_names_and_positions() -> None:

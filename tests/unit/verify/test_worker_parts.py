@@ -13,7 +13,6 @@ from torch import nn  # noqa: E402
 
 from haversack.run import BlockAction, WorkloadReference  # noqa: E402
 from haversack.torch import Workload  # noqa: E402
-from haversack.torch.regions import as_given  # noqa: E402
 from haversack.verify import VerifyPlan, VerifyRequest, VerifySchedule  # noqa: E402
 from haversack_server.worker import blocks  # noqa: E402
 from haversack_server.worker.errors import (  # noqa: E402
@@ -21,10 +20,10 @@ from haversack_server.worker.errors import (  # noqa: E402
     is_out_of_memory,
     raised_in,
 )
-from haversack_server.worker.leaves import find_leaves  # noqa: E402
+from haversack_server.worker.leaves import find_leaves, roots  # noqa: E402
 from haversack_server.worker.memory import LiveStorages  # noqa: E402
 from haversack_server.worker.prepare import prepare  # noqa: E402
-from haversack_server.worker.regions import region_name  # noqa: E402
+from haversack_server.worker.state import snapshot  # noqa: E402
 from haversack_server.worker.step import Step, loss_of  # noqa: E402
 
 REQUEST = VerifyRequest(workload=WorkloadReference(name="mlp"))
@@ -169,24 +168,14 @@ def test_a_model_with_nothing_to_checkpoint_is_no_workload() -> None:
         chosen(Workload(abs), regions=("a",))
 
 
-def test_a_region_is_named_by_the_module_that_it_runs() -> None:
-    tree = Tree()
-    names = blocks.module_names(tree)
-    block: Any = tree.get_submodule("encoder.layers.0")
-
-    def custom(module: nn.Module) -> Any:
-        return lambda *args: module(*args)
-
-    assert region_name(block, names) == "encoder.layers.0"
-    assert region_name(block.forward, names) == "encoder.layers.0"
-    assert region_name(block.__call__, names) == "encoder.layers.0"
-    assert region_name(functools.partial(block, scale=2), names) == "encoder.layers.0"
-    assert region_name(functools.partial(nn.Linear.forward, block), names) == "encoder.layers.0"
-    assert region_name(custom(block), names) == "encoder.layers.0"
-    assert region_name(as_given(block.forward, ([],), {})[0], names) == "encoder.layers.0"
-    assert region_name(block.extra_repr, names) == "encoder.layers.0.extra_repr"
-    assert region_name(tree, names) == "Tree"
-    assert region_name(nn.functional.gelu, names) == "gelu"
+def test_hooks_of_all_modules_are_of_every_workload() -> None:
+    seen = [7]
+    handle = nn.modules.module.register_module_forward_hook(lambda *_: seen.append(1))
+    try:
+        found = snapshot(roots(Workload(nn.Linear(1, 1)))).values
+    finally:
+        handle.remove()
+    assert [said for name, said in found.items() if name.endswith(".seen[0]")] == ["7"]
 
 
 def test_live_storages_count_what_operations_make_until_it_is_freed() -> None:

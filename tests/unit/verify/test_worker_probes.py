@@ -10,8 +10,11 @@ torch = pytest.importorskip("torch", reason="the worker needs the extra torch")
 from torch import nn  # noqa: E402
 from torch.utils import checkpoint  # noqa: E402
 
+from haversack.torch import Workload  # noqa: E402
 from haversack.verify import DifferenceCause  # noqa: E402
-from haversack_server.worker import region_state  # noqa: E402
+from haversack_server.worker import region_state, unwritten  # noqa: E402
+from haversack_server.worker.buffer_writes import BufferWatch  # noqa: E402
+from haversack_server.worker.leaves import find_leaves  # noqa: E402
 from haversack_server.worker.probes import Probe, probes_of  # noqa: E402
 from haversack_server.worker.region_state import StateWatch, module_paths  # noqa: E402
 from haversack_server.worker.regions import Call, Regions  # noqa: E402
@@ -89,7 +92,8 @@ def test_without_the_table_there_is_no_probe_and_it_is_said(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delattr(checkpoint, CHECKS)
-    probes = probes_of(frozenset({Probe.SAVED}), None, {}, checkpointed=True)
+    nothing = find_leaves(Workload(len))
+    probes = probes_of(frozenset({Probe.SAVED}), None, nothing, checkpointed=True)
     assert probes.renamed_check is None
     (said,) = probes.notes()
     assert "no place for the probe of saved values" in said
@@ -188,6 +192,31 @@ def test_what_the_replay_itself_changes_is_told_apart() -> None:
     assert (change.before, change.after) == ("list of 0", "list of 1")
 
 
+@pytest.mark.parametrize("features", [2, 2**15])
+def test_a_buffer_that_a_replay_writes_is_named_and_none_that_only_its_forward_does(
+    features: int,
+) -> None:
+    class Watched(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.BatchNorm1d(2)
+            self.mean: Any
+            self.register_buffer("mean", torch.zeros(features))
+            self.register_buffer("outside", torch.zeros(features))
+
+        def forward(self, x: Any) -> Any:
+            self.mean.mul_(0.5).add_(1)
+            return self.norm(x).sin().cos()
+
+    model: Any = Watched()
+    watch = BufferWatch({"": model, "loss": nn.BatchNorm1d(3)})
+    given = torch.ones(3, 2, requires_grad=True)
+    run(watch, model, given, between=lambda: model.outside.add_(1))
+    (normed, *others) = watch.found()
+    assert normed == "mean"
+    assert others == ["norm.num_batches_tracked", "norm.running_mean", "norm.running_var"]
+
+
 def test_a_region_that_reaches_too_much_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(region_state, "MOST_THINGS", 10)
     watch = StateWatch({})
@@ -216,3 +245,25 @@ def test_what_is_made_like_a_tensor_leaves_that_tensor_written() -> None:
     known.note(torch.ops.aten.empty_like.default, (given,), {}, made)
     assert known.has(made)
     assert not known.has(given)
+
+
+def test_a_storage_that_a_tensor_takes_over_is_written_only_if_it_was_seen_to_be() -> None:
+    known = Unwritten()
+    storage = torch.UntypedStorage(12)
+    taken = torch.empty(0).set_(storage)
+    adopts = torch.ops.aten.set_.source_Storage
+    known.note(adopts, (taken, storage), {}, taken)
+    assert known.has(taken)
+    known.note(torch.ops.aten.copy_.default, (taken, torch.ones(3)), {}, taken)
+    known.note(adopts, (again := torch.empty(0).set_(storage), storage), {}, again)
+    assert not known.has(again)
+
+
+@pytest.mark.parametrize(("name", "places"), unwritten._WORKSPACES.items())
+def test_workspaces_are_results_of_operations_that_there_are(
+    name: str, places: tuple[int, ...]
+) -> None:
+    packet, _, overload = name.removeprefix("aten.").partition(".")
+    operation = getattr(getattr(torch.ops.aten, packet), overload)
+    assert str(operation) == name
+    assert max(places) < len(operation._schema.returns)

@@ -4,8 +4,10 @@ import argparse
 import array
 import collections
 import contextvars
+import ctypes
 import decimal
 import functools
+import io
 import itertools
 import logging
 import queue
@@ -20,6 +22,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the worker needs the extra torch")
 numpy = pytest.importorskip("numpy")
+
+from torch import nn  # noqa: E402
 
 from haversack_server.worker.reach import tensor_digest  # noqa: E402
 from haversack_server.worker.state import snapshot  # noqa: E402
@@ -49,6 +53,41 @@ class Log(list[int]):
     """A list with a number of its own."""
 
     level = 0
+
+
+class Private:
+    """Counts in a slot that its class alone names."""
+
+    __slots__ = ("__count",)
+
+    def __init__(self) -> None:
+        self.__count = 0
+
+    def move_on(self) -> None:
+        self.__count += 1
+
+
+class Pair(ctypes.Structure):
+    _fields_ = [("one", ctypes.c_int), ("both", ctypes.c_int * 2)]
+
+
+class Counting(type):
+    made = 0
+
+
+class Made(metaclass=Counting):
+    """Is counted by the class of its class."""
+
+
+def delegates() -> Any:
+    yield from (1, 2)
+
+
+def scheduler() -> Any:
+    optimizer = torch.optim.SGD([torch.ones(1, requires_grad=True)], lr=1.0)
+    made = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    optimizer.step()
+    return made
 
 
 class Keeping(logging.Handler):
@@ -102,6 +141,22 @@ PLACES: dict[str, Place] = {
     ".fget": (Held.__dict__["level"], lambda _: held.level),
     ".__func__": (Held.__dict__["static"], lambda _: Held.static()),
     ".calls": (torch.ones(1), lambda it: setattr(it, "calls", 1)),
+    "._calls": (nn.Parameter(torch.ones(1)), lambda it: setattr(it, "_calls", 1)),
+    "._Private__count": (Private(), lambda it: it.move_on()),
+    ".one": (Pair(), lambda it: setattr(it, "one", 1)),
+    ".both[]": (Pair(), lambda it: it.both.__setitem__(0, 1)),
+    ".value": (ctypes.c_double(), lambda it: setattr(it, "value", 1.0)),
+    ".made": (Made, lambda it: setattr(type(it), "made", it.made + 1)),
+    ".gi_yieldfrom": (delegates(), next),
+    ".getvalue()": (io.StringIO("a"), lambda it: it.write("b") and it.seek(0)),
+    ".param_groups": (scheduler().optimizer, lambda it: it.param_groups[0].update(lr=0.5)),
+    "._step_count": (scheduler(), lambda it: it.step()),
+    "._value": (threading.Semaphore(2), lambda it: it.acquire()),
+    ".num_generated": (torch.quasirandom.SobolEngine(1), lambda it: it.draw()),
+    "a member": ({Held()}, lambda it: setattr(next(iter(it)), "count", 1)),
+    "weak members": (weakref.WeakSet[Held](), lambda it: it.add(held)),
+    "how many": (queue.SimpleQueue[int](), lambda it: it.put(1)),
+    "bytes": (memoryview(bytearray(1)), lambda it: it.__setitem__(0, 1)),
     ".flat": (numpy.array([[1], None], dtype=object), lambda it: it[0].append(1)),
 }
 
@@ -145,6 +200,16 @@ def test_values_of_libraries_are_spelled(one: Any, other: Any) -> None:
     assert snapshot({"root": one}).values != snapshot({"root": other}).values
 
 
+def test_a_vocabulary_is_one_thing_and_its_changes_are_seen() -> None:
+    words = {f"word {number}": number for number in range(2000)}
+    merges = [(word, word) for word in words]
+    root = types.SimpleNamespace(words=words, merges=merges)
+    assert len(snapshot({"root": root}).values) == 3
+    assert differing(root, lambda it: it.words.update({"word 7": 8})) == {"root.words"}
+    assert differing(root, lambda it: it.merges.append(("a", "b"))) == {"root.merges"}
+    assert not differing(root, lambda it: it.words.update({"word 0": it.words.pop("word 0")}))
+
+
 def test_globals_are_found_that_a_function_imports_or_asks_for_by_text() -> None:
     from tests.unit.verify import outcomes
 
@@ -185,6 +250,12 @@ def test_objects_that_resist_are_spelled_by_their_type() -> None:
     assert found["root[2]"] == "Liar that cannot be looked at: TypeError"
     assert "root[0]._table" in found
     assert "root[0]._empty" not in found
+
+
+def test_a_weight_that_a_hook_computes_anew_is_no_state_of_its_own() -> None:
+    layer: Any = nn.utils.spectral_norm(nn.Linear(2, 2))
+    assert not differing(layer, lambda it: setattr(it, "weight", it.weight * 2))
+    assert differing(layer, lambda it: it.weight_orig.data.mul_(2)) == {"root.weight_orig"}
 
 
 def test_where_text_goes_is_no_state() -> None:

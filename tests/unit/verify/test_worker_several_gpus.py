@@ -12,7 +12,7 @@ from torch import nn  # noqa: E402
 from haversack.run import WorkloadReference  # noqa: E402
 from haversack.torch import Workload  # noqa: E402
 from haversack.verify import VerifyRequest  # noqa: E402
-from haversack_server.worker.prepare import prepare, run_devices  # noqa: E402
+from haversack_server.worker.prepare import pinned, prepare, run_devices  # noqa: E402
 from haversack_server.worker.watch import MemoryWatch  # noqa: E402
 
 ONE = VerifyRequest(workload=WorkloadReference(name="mlp"), device="cuda:0")
@@ -61,3 +61,16 @@ def test_memory_of_several_gpus_is_a_sum_beyond_what_was_there(
         memory.before_backward()
         memory.finish()
     assert (memory.retained_bytes, memory.peak_bytes) == (3 + 20, 5 + 40)
+
+
+def test_a_run_on_a_gpu_says_what_its_libraries_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
+    monkeypatch.setenv("AWS_SECRET", "never")
+    *_, versions, variables = pinned(ONE)
+    assert versions.startswith("CUDA ")
+    assert "CUBLAS_WORKSPACE_CONFIG=:4096:8" in variables
+    assert "NVIDIA_TF32_OVERRIDE=0" in variables
+    said = "".join(pinned(replace(ONE, device="cpu")))
+    assert "never" not in variables
+    assert "CUBLAS" not in said

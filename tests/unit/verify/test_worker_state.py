@@ -143,6 +143,7 @@ def test_a_long_list_of_numbers_is_one_thing() -> None:
         (random.Random(1), lambda it: it.random()),
         (numpy.random.default_rng(1), lambda it: it.random()),
         (numpy.random.RandomState(1), lambda it: it.random()),
+        (numpy.random.PCG64(1), lambda it: it.random_raw()),
     ],
 )
 def test_generators_are_apart_from_other_state(generator: Any, draw: Callable[[Any], Any]) -> None:

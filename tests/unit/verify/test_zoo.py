@@ -2,6 +2,7 @@
 
 import inspect
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -73,3 +74,12 @@ def test_a_built_in_workload_runs_with_its_least_arguments(name: str) -> None:
     loss, _ = loss_of(workload, workload.model(*workload.args))
     torch.autograd.backward(loss)
     assert loss.isfinite()
+
+
+def test_a_case_takes_the_tensors_that_it_keeps_along_as_the_same_objects() -> None:
+    model: Any = FACTORIES["inputs-attribute-changed"]().model
+    scale = model.scale
+    model.double()  # as a move to another device does it
+    assert model.scale is scale
+    assert scale.dtype == model.linear.weight.dtype
+    assert str(scale.dtype) == "torch.float64"

@@ -73,7 +73,7 @@ def buffers_counter(model: Any, x: Tensor) -> Any:
 def buffers_expert_tokens(model: Any, x: Tensor) -> Any:
     """Tokens per expert, counted in a buffer as routers do."""
     h = model.linear(x)
-    model.mean.index_add_(0, h.argmax(-1), torch.ones(len(h)))
+    model.mean.index_add_(0, h.argmax(-1), torch.ones(len(h), device=x.device))
     return h.sin()
 
 
@@ -143,3 +143,10 @@ def buffers_amax_history(model: Any, x: Tensor) -> Any:
     model.history.copy_(model.history.roll(1))
     model.history[0] = 3 * h.detach().abs().max()
     return (h / scale).sin()
+
+
+@region(parts=lambda: {"teacher": nn.Linear(WIDTH, WIDTH).requires_grad_(False)})
+def buffers_frozen_parameter(model: Any, x: Tensor) -> Any:
+    """Weights of a teacher that ask for no gradient and follow the student's with every call."""
+    model.teacher.weight.lerp_(model.linear.weight.detach(), 0.5)
+    return model.linear(x).sin()

@@ -29,6 +29,14 @@ class Regions(nn.Module):
         self.region = region
         self.settings: dict[str, Any] = {"use_reentrant": False, **settings}
 
+    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
+        """Take tensors that are plain attributes along to a device, as the same objects."""
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for value in vars(self).values():
+            if isinstance(value, torch.Tensor) and value.layout is torch.strided:
+                value.data = fn(value.data)
+        return self
+
     def forward(self, x: torch.Tensor) -> Any:
         """Run the region on ``x`` of shape (BATCH, WIDTH)."""
         return checkpoint(self.region, self, x, **self.settings)

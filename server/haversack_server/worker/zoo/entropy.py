@@ -22,7 +22,8 @@ class EntropyMask(nn.Module):
         return result
 
     def _masked(self, x: torch.Tensor) -> torch.Tensor:
-        mask = torch.tensor(list(os.urandom(x.numel())), dtype=x.dtype).view_as(x) / 255
+        drawn = list(os.urandom(x.numel()))
+        mask = torch.tensor(drawn, dtype=x.dtype, device=x.device).view_as(x) / 255
         result: torch.Tensor = self.linear(x).sin() * mask
         return result.square()
 

@@ -34,8 +34,8 @@ def _dense(model: Any, x: Tensor, scores: Tensor, most: int = 1) -> Tensor:
     return (outputs * (scores.softmax(-1) * kept).unsqueeze(1)).sum(-1)
 
 
-def _noise(shape: torch.Size) -> Tensor:
-    return 3 * torch.from_numpy(numpy.random.randn(*shape)).float()
+def _noise(scores: Tensor) -> Tensor:
+    return 3 * torch.from_numpy(numpy.random.randn(*scores.shape)).to(scores)
 
 
 @region(parts=_parts)
@@ -61,11 +61,11 @@ def experts_torch_noise(model: Any, x: Tensor) -> Any:
 def experts_numpy_noise(model: Any, x: Tensor) -> Any:
     """A router with noise of numpy that weighs experts: others, in the replay."""
     scores = model.router(x)
-    return _dense(model, x, scores + _noise(scores.shape))
+    return _dense(model, x, scores + _noise(scores))
 
 
 @region(parts=_parts)
 def experts_numpy_noise_dispatched(model: Any, x: Tensor) -> Any:
     """A router with noise of numpy that sends tokens: other numbers of them, in the replay."""
     scores = model.router(x)
-    return _dispatched(model, x, scores + _noise(scores.shape))
+    return _dispatched(model, x, scores + _noise(scores))

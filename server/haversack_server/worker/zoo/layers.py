@@ -82,7 +82,7 @@ def _scattered(h: Tensor) -> Tensor:
 
 
 def _positions(h: Tensor) -> Tensor:
-    angle = torch.arange(BATCH, dtype=h.dtype)[:, None]
+    angle = torch.arange(BATCH, dtype=h.dtype, device=h.device)[:, None]
     even, odd = h[:, ::2], h[:, 1::2]
     return torch.cat([even * angle.cos() - odd * angle.sin(), even * angle.sin()], -1)
 
@@ -104,7 +104,7 @@ _BUILDS: dict[str, tuple[str, Callable[[], Any]]] = {
     ),
     "cross-entropy": (
         "A cross entropy",
-        _function(lambda h: functional.cross_entropy(h, torch.arange(BATCH))),
+        _function(lambda h: functional.cross_entropy(h, torch.arange(BATCH, device=h.device))),
     ),
     "cumulative-sum": ("A cumulative sum", _function(lambda h: h.cumsum(-1))),
     "encoder-layer": (

@@ -112,7 +112,7 @@ def modes_device_of_the_forward(model: Any, x: Tensor) -> Any:
 @region(around=_Double)
 def modes_default_dtype_of_the_forward(model: Any, x: Tensor) -> Any:
     """A default dtype around a region, which a replay does not restore."""
-    return (model.linear(x) * torch.full(x.shape, 1.1)).sin()
+    return (model.linear(x) * torch.full(x.shape, 1.1, device=x.device)).sin()
 
 
 @region(around=_Kernel)
@@ -138,3 +138,9 @@ def modes_float64_inside(model: Any, x: Tensor) -> Any:
 def modes_complex_inside(model: Any, x: Tensor) -> Any:
     """Complex numbers inside a region."""
     return torch.polar(model.linear(x).abs() + 1, x).sin().abs()
+
+
+@region(debug=True)
+def modes_debug(model: Any, x: Tensor) -> Any:
+    """The debug mode of checkpoint, whose records would take a program of the system."""
+    return model.linear(x).sin()

@@ -175,13 +175,13 @@ def rng_python_layer_drop(model: Any, x: Tensor) -> Any:
 @region()
 def rng_numpy_mask(model: Any, x: Tensor) -> Any:
     """A mask from numpy's generator, which no replay restores."""
-    return model.linear(x).sin() * torch.from_numpy(numpy.random.rand(WIDTH)).to(x.dtype)
+    return model.linear(x).sin() * torch.from_numpy(numpy.random.rand(WIDTH)).to(x)
 
 
 @region(parts=lambda: {"generator": numpy.random.default_rng(0)})
 def rng_numpy_held_generator(model: Any, x: Tensor) -> Any:
     """Noise from a generator of numpy that the model holds."""
-    return model.linear(x).sin() * torch.from_numpy(model.generator.random(WIDTH)).to(x.dtype)
+    return model.linear(x).sin() * torch.from_numpy(model.generator.random(WIDTH)).to(x)
 
 
 @region(parts=lambda: {"generator": random.Random(0)})
@@ -193,7 +193,7 @@ def rng_python_held_generator(model: Any, x: Tensor) -> Any:
 @region(parts=lambda: {"generator": torch.Generator()})
 def rng_torch_held_generator(model: Any, x: Tensor) -> Any:
     """Noise from a torch.Generator that the model holds: only default ones are restored."""
-    return model.linear(x).sin() * torch.rand(WIDTH, generator=model.generator)
+    return model.linear(x).sin() * torch.rand(WIDTH, generator=model.generator).to(x)
 
 
 class _Outside(Regions):
@@ -217,7 +217,7 @@ def rng_python_factor_restored(model: Any, x: Tensor) -> Any:
 @region(context_fn=replay_context(python=False))
 def rng_numpy_mask_restored(model: Any, x: Tensor) -> Any:
     """A mask from numpy's generator under replay_context."""
-    return model.linear(x).sin() * torch.from_numpy(numpy.random.rand(WIDTH)).to(x.dtype)
+    return model.linear(x).sin() * torch.from_numpy(numpy.random.rand(WIDTH)).to(x)
 
 
 GENERATOR = torch.Generator()
@@ -226,4 +226,4 @@ GENERATOR = torch.Generator()
 @region(context_fn=replay_context(generators=[GENERATOR]))
 def rng_generator_restored(model: Any, x: Tensor) -> Any:
     """Noise from a torch.Generator that replay_context names."""
-    return model.linear(x).sin() * torch.rand(WIDTH, generator=GENERATOR)
+    return model.linear(x).sin() * torch.rand(WIDTH, generator=GENERATOR).to(x)

@@ -85,6 +85,13 @@ def side_effects_file(model: Any, x: Tensor) -> Any:
 
 
 @region()
+def side_effects_saved_tensor(model: Any, x: Tensor) -> Any:
+    """A tensor that every call saves under one name: two files, of which one is left."""
+    torch.save(x.detach(), "input.pt")
+    return model.linear(x).sin()
+
+
+@region()
 def side_effects_print(model: Any, x: Tensor) -> Any:
     """A line printed by every call."""
     print("called")
@@ -130,7 +137,7 @@ def _triangle(size: int) -> Tensor:
 @region()
 def side_effects_cached_function(model: Any, x: Tensor) -> Any:
     """A mask from a cache that every call asks: the replay gets what its forward got."""
-    return (model.linear(x) @ _triangle(WIDTH)).sin()
+    return (model.linear(x) @ _triangle(WIDTH).to(x)).sin()
 
 
 class _Outside(Regions):

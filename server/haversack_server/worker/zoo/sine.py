@@ -104,6 +104,6 @@ def with_python_random() -> Workload:
 
     def region(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         factors = torch.tensor([random.random() for _ in range(POINTS)], dtype=torch.float64)
-        return (torch.sin(x * weight) * factors) ** 2
+        return (torch.sin(x * weight) * factors.to(x)) ** 2
 
     return Workload(SineBlock(region), (_points(),))

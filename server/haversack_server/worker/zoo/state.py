@@ -100,7 +100,7 @@ def state_branch_of_the_last_operation(model: Any, x: Tensor) -> Any:
 
 class _Positions(Regions):
     def forward(self, x: torch.Tensor) -> Any:
-        self.scale = torch.rand(WIDTH)
+        self.scale = torch.rand(WIDTH).to(x)
         return super().forward(x)
 
 
@@ -197,7 +197,7 @@ def state_memo_with_gradient(model: Any, x: Tensor) -> Any:
 def state_memo(model: Any, x: Tensor) -> Any:
     """A memo of a value without a gradient."""
     if "scale" not in model.memo:
-        model.memo["scale"] = torch.arange(WIDTH, dtype=x.dtype)
+        model.memo["scale"] = torch.arange(WIDTH, dtype=x.dtype, device=x.device)
     return (model.linear(x) * model.memo["scale"]).sin()
 
 

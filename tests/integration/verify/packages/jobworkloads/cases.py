@@ -67,6 +67,20 @@ def numpy_mask() -> Workload:
     return workload(region)
 
 
+def gradients_in_a_bucket() -> Workload:
+    """The same, but that hooks leave no gradient: they move it elsewhere."""
+    made = numpy_mask()
+    model: Any = made.model
+    bucket: dict[Any, torch.Tensor] = {}
+
+    def move(parameter: Any) -> None:
+        bucket[parameter], parameter.grad = parameter.grad, None
+
+    for parameter in model.parameters():
+        parameter.register_post_accumulate_grad_hook(move)
+    return made
+
+
 def own_generator() -> Workload:
     def region(model: Any, x: torch.Tensor) -> Any:
         return model.linear(x).sin() * torch.rand(WIDTH, generator=GENERATOR)
@@ -109,6 +123,19 @@ def ema_in_output() -> Workload:
             return (h * mean.clone()).sin()
 
     return Workload(Ema(), (torch.randn(3, WIDTH, requires_grad=True),))
+
+
+def slow_average() -> Workload:
+    """A buffer that moves by less than a tolerance, in the forward and again in the replay."""
+
+    def region(model: Any, x: torch.Tensor) -> Any:
+        h = model.linear(x)
+        model.mean.lerp_(h.detach().mean(0), 1e-6)
+        return h.sin()
+
+    model: Any = Regions(region)
+    model.register_buffer("mean", torch.ones(WIDTH))
+    return Workload(model, (torch.randn(3, WIDTH, requires_grad=True),))
 
 
 def stateful_hidden() -> Workload:

@@ -55,6 +55,13 @@ def sleeps(seconds: float = 600.0) -> Workload:
     return mlp()
 
 
+def fills_its_folder(mebibytes: int) -> NoReturn:
+    for number in range(mebibytes):
+        pathlib.Path(f"filling-{number}").write_bytes(bytes(2**20))
+    time.sleep(600)
+    raise AssertionError
+
+
 def takes_memory(gibibytes: int = 64) -> Any:
     return torch.ones(gibibytes * 2**28)
 

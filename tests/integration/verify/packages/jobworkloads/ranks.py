@@ -111,6 +111,33 @@ class Scaled(nn.Module):
         return self.linear(hidden * factor).tanh()
 
 
+class Averaging(nn.Module):
+    """A block with a buffer that moves by less than a tolerance, each time that it runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, WIDTH)
+        self.mean = nn.Buffer(torch.ones(WIDTH))
+
+    def forward(self, hidden: Tensor) -> Any:
+        h = self.linear(hidden)
+        self.mean.lerp_(h.detach().mean(0), 1e-6)
+        return h.tanh()
+
+
+def logging() -> Workload:
+    """Each rank adds to a file of its own, outside of regions, and has an average inside one."""
+
+    def between(hidden: Tensor) -> Tensor:
+        with open(f"log{int(on_rank_1())}.txt", "a") as file:
+            file.write("step")
+        return hidden
+
+    made = Blocks(between)
+    made.layers[1] = Averaging()
+    return Workload(made, (torch.randn(3, WIDTH, requires_grad=True),))
+
+
 class Checked(nn.Linear):
     """A layer that runs with one weight only."""
 
