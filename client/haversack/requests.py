@@ -29,8 +29,9 @@ from haversack.verify import (
     VerifyRequest,
     VerifySchedule,
 )
-from haversack.verify_fields import nanoseconds, ranks_of, verify_plan, weights_path, world_of
+from haversack.verify_fields import nanoseconds, verify_plan, weights_path, world_of
 from haversack.verify_jobs import ListVerifyJobsRequest
+from haversack.verify_ranks import ranks_of
 
 Columns = Mapping[str, Any]
 Part = TypeVar("Part")

@@ -8,10 +8,8 @@ from haversack.answer_files import read_plan
 from haversack.parallelism import Sharding
 from haversack.plan import Plan
 from haversack.reading import refuse
-from haversack.spread import spread_in_words, spread_of
 from haversack.verify import VerifyPlan, VerifyWorld
 
-_RANKS = (2, 4)  # that a server runs
 _SHARDINGS = {"ddp": Sharding.REPLICATED, "fsdp2": Sharding.FSDP2}
 
 
@@ -58,29 +56,6 @@ def verify_plan(plan: Plan | VerifyPlan | str | PathLike[str] | None) -> VerifyP
         precision=plan.precision,
         reduce_type=plan.reduce_type,
     )
-
-
-def ranks_of(plan: VerifyPlan | None, world: VerifyWorld | None) -> VerifyWorld | None:
-    """Give the ranks of a job: those that it names, else those that its plan is for.
-
-    Refused are ranks that share the model in another way than the plan has it. As many as the plan
-    is for have its mesh and types, and measure a step; others have the job's own.
-    """
-    if plan is None or plan.parallelism is None:
-        return world
-    planned = spread_of(plan.parallelism)
-    sharding = Sharding.REPLICATED if planned.is_replicated else Sharding.FSDP2
-    if world is None and planned.ranks in _RANKS:
-        return VerifyWorld(size=planned.ranks, sharding=sharding)
-    if world is None or (world.sharding or Sharding.REPLICATED) is not sharding:
-        job = "one process" if world is None else f"on ranks under {world.sharding.name}"
-        refuse(
-            f"the plan is for {spread_in_words(plan.parallelism)}, and the job is {job}; verify it "
-            f"on ranks, with --shard {'ddp' if planned.is_replicated else 'fsdp2'} --world-size 2 "
-            "or 4",
-            "plan",
-        )
-    return world
 
 
 def weights_path(given: str | PathLike[str]) -> str:

@@ -183,6 +183,7 @@ async def _unless_overfilled(
     finally:
         ended.cancel()
         filled.cancel()
+        await asyncio.gather(ended, filled, return_exceptions=True)
 
 
 @dataclass(kw_only=True, slots=True)

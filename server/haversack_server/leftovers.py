@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import IO
 
 _TAIL_BYTES = 4096
+DEEPEST = 64  # folders within folders that are counted
 _BLOCK_BYTES = 512  # of st_blocks, whatever the file system's own
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
@@ -42,19 +43,50 @@ def tail(output: pathlib.Path) -> str:
 def size_of(folder: str | pathlib.Path, most_entries: int) -> tuple[int, int]:
     """Give the bytes that a folder has on its disk, and the files and folders in it.
 
-    Counting ends above ``most_entries``. What is gone meanwhile, or may not be read, counts
-    nothing; nor do files that a process holds open and that have no name any more.
+    Counting ends above ``most_entries``, and with folders within ``DEEPEST`` others, which count as
+    too many. A file of several names counts once; what is gone meanwhile counts nothing, nor do
+    files that a process holds open and that have no name any more.
     """
-    size_bytes, entries, waiting = 0, 0, [str(folder)]
-    while waiting and entries <= most_entries:
-        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as found:
-            for entry in itertools.islice(found, most_entries + 1):
-                entries += 1
-                with contextlib.suppress(OSError):
-                    size_bytes += entry.stat(follow_symlinks=False).st_blocks * _BLOCK_BYTES
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append(entry.path)
-    return size_bytes, entries
+    count = _Count(most_entries)
+    with contextlib.suppress(OSError):
+        count.below(os.open(folder, _FOLDER), DEEPEST)
+    return count.size_bytes, count.entries
+
+
+class _Count:
+    """Walks folders by descriptors: no link is followed, and as many are open as folders deep."""
+
+    def __init__(self, most_entries: int) -> None:
+        self.size_bytes = 0
+        self.entries = 0
+        self._most_entries = most_entries
+        self._seen: set[int] = set()
+
+    def below(self, folder: int, deepest: int) -> None:
+        """Count what is in a folder, which is closed, and in all below."""
+        try:
+            with os.scandir(folder) as found:
+                for entry in itertools.takewhile(self._has_room, found):
+                    with contextlib.suppress(OSError):
+                        self._add(entry, folder, deepest)
+        finally:
+            os.close(folder)
+
+    def _has_room(self, _: object) -> bool:
+        self.entries += 1
+        return self.entries <= self._most_entries
+
+    def _add(self, entry: os.DirEntry[str], folder: int, deepest: int) -> None:
+        status = entry.stat(follow_symlinks=False)
+        if status.st_ino not in self._seen:
+            self._seen.add(status.st_ino)
+            self.size_bytes += status.st_blocks * _BLOCK_BYTES
+        if not stat.S_ISDIR(status.st_mode):
+            return
+        if deepest == 0:
+            self.entries = self._most_entries + 1
+            return
+        self.below(os.open(entry.name, _FOLDER, dir_fd=folder), deepest - 1)
 
 
 def remove_folder(folder: str | pathlib.Path) -> None:

@@ -19,7 +19,7 @@ from haversack.verify_devices import ListVerifyDevicesResponse, VerifyDevice
 from haversack_server.gpus import nvml
 from haversack_server.gpus.attached import GpuUnavailableError, attached_gpus
 from haversack_server.gpus.taking import listed, take
-from haversack_server.leftovers import remove_folder, size_of, tail
+from haversack_server.leftovers import DEEPEST, remove_folder, size_of, tail
 from haversack_server.places import JobProcess, Start
 from haversack_server.processes import NotStartedError, Process, start_afresh
 from haversack_server.verify.admissible import check_attached
@@ -71,7 +71,7 @@ class LocalProcess:
             if entries > _MOST_ENTRIES:
                 return (
                     f"its scratch folder held more than the {_MOST_ENTRIES:,} files and folders "
-                    "that a job may have"
+                    f"that a job may have, or folders within {DEEPEST} others"
                 )
 
     async def close(self) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from haversack.errors import InvalidRequestError, MissingExtraError, NotSupportedError
 from haversack.run import WorkloadReference
 from haversack.verify import VerifyRequest, VerifySchedule
+from haversack.verify_ranks import check_ranks
 from haversack_server.gpus.attached import GpuUnavailableError, check_devices
 from haversack_server.verify.catalog import check_built_in, check_trains
 from haversack_server.verify.entry_points import check_allowed
@@ -120,6 +121,7 @@ def _check_plan(request: VerifyRequest) -> None:
         raise InvalidRequestError(
             "a plan is applied with the non-reentrant variant; leave it out", field="use_reentrant"
         )
+    check_ranks(request.plan, request.world)
 
 
 def _is_selective(option: str) -> bool:

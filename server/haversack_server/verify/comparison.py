@@ -29,6 +29,8 @@ class Row:
     """One value that is not equal to the plain run's bit for bit.
 
     ``max_difference`` is None where the two have no difference: another shape, a missing tensor.
+    ``is_rounding`` marks a close one that is outside the tolerance of its dtype, and near enough
+    only if nothing but rounding can differ.
     """
 
     facet: Facet
@@ -36,6 +38,7 @@ class Row:
     closeness: Closeness
     max_difference: float | None = None
     note: str = ""
+    is_rounding: bool = False
 
 
 _ORDER = (
@@ -130,6 +133,8 @@ def _detail(facet: Facet, value: FacetValue, compared: int, rows: Sequence[Row])
         FacetValue.DIFFERENT: "differ",
         FacetValue.INCONCLUSIVE: "differ between two plain runs already",
     }[value]
+    if value is FacetValue.WITHIN_TOLERANCE and any(row.is_rounding for row in rows):
+        said += ", or by rounding beside larger values"
     first = rows[0] if rows else None
     example = f", first {first.name}: {first.note}" if first and first.note else ""
     return f"{len(rows)} of {compared} {words} {said}{example}"

@@ -111,7 +111,7 @@ def _value_findings(runs: Outcomes) -> Iterable[FacetResult]:
             yield _not_checked(facet, "A run raised")
         else:
             compared = runs.checkpointed.compared.get(facet.name, 0)
-            rows = without_tolerance(runs.checkpointed.rows, runs.watched)
+            rows = without_tolerance(runs.plain, runs.checkpointed, runs.watched, runs.traced)
             yield compare_values(facet, compared, runs.again.rows, rows)
 
 

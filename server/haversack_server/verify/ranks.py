@@ -122,9 +122,10 @@ def _traced(ranks: Sequence[RankOutcome]) -> Outcome:
 
 
 def _fullest(ranks: Sequence[RankOutcome]) -> Outcome:
-    """Give the measured step of the rank that took the most; that of one that raised, if any."""
-    if any(each.outcome.raised for each in ranks):
-        return merged(ranks)
+    """Give the measured step of the rank that took the most; that of the first to raise, if any."""
+    raised = [each for each in ranks if each.outcome.raised]
+    if raised:
+        return min(raised, key=lambda each: each.ended_ns).outcome
     return max(ranks, key=lambda each: _planned_bytes(each) or 0).outcome
 
 

@@ -87,7 +87,7 @@ def compared(
         pinned=tuple(pinned),
         evidence=evidence(runs, judgement.facets, report.schedule, request),
         loss=runs.plain.loss,
-        assumptions=(*assumptions(runs, request), *_unmeasured(runs)),
+        assumptions=(*assumptions(runs, request), *unmeasured(runs)),
         applied=applied,
     )
 
@@ -99,7 +99,8 @@ def _applied(request: VerifyRequest, runs: Outcomes) -> VerifyApplied | None:
     return compared_with_plan(runs.planned.applied, request.plan.actions, recompute_counts(runs))
 
 
-def _unmeasured(runs: Outcomes) -> tuple[str, ...]:
+def unmeasured(runs: Outcomes) -> tuple[str, ...]:
+    """Say why no step of a plan was measured; nothing where one was, or was not asked for."""
     if runs.planned is None or runs.planned.raised is None:
         return ()
     return (f"No step of the plan was measured, since one raised: {runs.planned.raised}",)

@@ -1,12 +1,13 @@
-"""Buffers that replays write: what differs in them is no rounding, however little it is.
+"""Takes a tolerance away where a probe saw that it is not rounding that differs.
 
 A tolerance is for kernels that add up in another order. A buffer that a probe saw a replay write
 was written once more than in the plain run, and where its bits differ that is why: a power
-iteration that has nearly converged moves by less than any tolerance, at every step.
+iteration that has nearly converged moves by less than any tolerance, at every step. And a gradient
+that is near enough only if nothing but rounding can differ is not so where a replay was seen to
+compute something else, or to find something else than its forward did.
 """
 
 import re
-from collections.abc import Iterable
 from dataclasses import replace
 
 from haversack.verify import Facet
@@ -16,19 +17,33 @@ from haversack_server.verify.outcome import Outcome
 _RANK = re.compile(r"^rank \d+ ")
 
 
-def without_tolerance(rows: Iterable[Row], watched: Outcome | None) -> tuple[Row, ...]:
-    """Give rows in which no buffer is near enough that the replays of ``watched`` have written."""
+def without_tolerance(
+    plain: Outcome, checkpointed: Outcome, watched: Outcome | None, traced: Outcome | None
+) -> tuple[Row, ...]:
+    """Give the rows of ``checkpointed``, as far from the plain run as probes let them be taken for.
+
+    ``watched`` and ``traced`` are None where no probe has looked.
+    """
     written = set(watched.rewritten) if watched is not None else set()
-    return tuple(_strict(row) if _is_written(row, written) else row for row in rows)
+    differ = checkpointed.rng != plain.rng or _replays_differ(watched, traced)
+    return tuple(_strict(row, written, differ) for row in checkpointed.rows)
 
 
-def _is_written(row: Row, written: set[str]) -> bool:
-    if row.facet is not Facet.BUFFERS or row.closeness is not Closeness.CLOSE:
-        return False
-    return _RANK.sub("", row.name) in written
+def _replays_differ(watched: Outcome | None, traced: Outcome | None) -> bool:
+    """Whether a replay saved other values, ran other operations, or found another state."""
+    if watched is not None:
+        saved_others = any(each.different_count for each in watched.saved)
+        if saved_others or watched.first_different_call is not None or watched.changes:
+            return True
+    return traced is not None and traced.first_difference is not None
 
 
-def _strict(row: Row) -> Row:
-    return replace(
-        row, closeness=Closeness.DIFFERENT, note=f"{row.note}, but a replay has written it again"
+def _strict(row: Row, written: set[str], differ: bool) -> Row:
+    why = ""
+    if row.closeness is Closeness.CLOSE and row.facet is Facet.BUFFERS:
+        why = "a replay has written it again" if _RANK.sub("", row.name) in written else ""
+    elif row.is_rounding and differ:
+        why = "a replay was not what its forward was"
+    return (
+        replace(row, closeness=Closeness.DIFFERENT, note=f"{row.note}, but {why}") if why else row
     )

@@ -24,11 +24,7 @@ def devices_of(device: str, gpus: int) -> tuple[str, ...]:
 
 
 def as_planned(request: VerifyRequest) -> Parallelism | None:
-    """Give how the ranks of a job's plan share the model, where the job has as many that do so.
-
-    Raises NotSupportedError or InvalidRequestError for a plan of other ranks than profiles are
-    planned for.
-    """
+    """Give how the ranks of a job's plan share the model, where the job has as many that do so."""
     plan, world = request.plan, request.world
     if plan is None or plan.parallelism is None or world is None:
         return None
@@ -67,7 +63,6 @@ def check_sharded(request: VerifyRequest, world: VerifyWorld) -> None:
         sentence = f"{world.sharding.name} cannot be verified; REPLICATED (DDP) or FSDP2 would do"
         found.append(Violation("world.sharding", sentence))
     check(found)
-    as_planned(request)
     if request.schedule is VerifySchedule.BACKWARD_IN_THREAD:
         raise InvalidRequestError(
             "a helper thread is of one process; ranks take ONE_MICROBATCH, TWO_MICROBATCHES or "

@@ -1,7 +1,8 @@
-"""The probe of buffers: which of them replays leave other than they found them.
+"""The probe of buffers and frozen parameters: which of them replays leave other than they were.
 
-A small buffer is known by its content, since kernels that write one (batch norm's) need not count
-it as written; a large one by its version. Keeps digests, no tensors.
+The content of a large one is looked at where its version says that it was written, so that one
+that is written to what it held before is none of them. Parameters that are sharded, now or when the
+replay began, are left out: their shards come and go. Keeps digests, no tensors.
 """
 
 from collections.abc import Mapping
@@ -11,20 +12,27 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
 
-from haversack_server.worker import reach
+from haversack.torch.sharding import own_part
+from haversack_server.worker import frozen
+from haversack_server.worker.known_tensors import Known, known, spelled
 from haversack_server.worker.leaves import buffers_of
 from haversack_server.worker.regions import Call
 
-_SMALL_BYTES = 2**16
+_SHARDED = "sharded"
 
 
 @dataclass(slots=True)
 class BufferWatch:
-    """Looks at the buffers of ``modules``, named by the paths to them, around every replay."""
+    """Looks at the buffers of ``modules``, named by the paths to them, around every replay.
+
+    ``stood`` is what their frozen parameters were before the step.
+    """
 
     modules: Mapping[str, nn.Module]
+    stood: Mapping[str, Known] = field(default_factory=dict)
     _open: list[dict[str, str]] = field(default_factory=list)
     _written: set[str] = field(default_factory=set)
+    _contents: dict[str, Known] = field(default_factory=dict)
 
     def entered(self, call: Call, given: Mapping[str, object]) -> None:
         """Look at what a replay begins with."""
@@ -36,20 +44,27 @@ class BufferWatch:
         before = self._open.pop()
         if before:
             now = self._look()
-            self._written.update(name for name, told in now.items() if before.get(name) != told)
+            others = {name for name, told in now.items() if before.get(name) != told}
+            self._written |= {n for n in others if _SHARDED not in (now[n], before.get(n))}
 
     def found(self) -> tuple[str, ...]:
-        """Name the buffers that replays have written, as a comparison of buffers does."""
+        """Name what replays have written, as a comparison of buffers does."""
         return tuple(sorted(self._written))
 
     def _look(self) -> dict[str, str]:
         # Without modes: a mode of selective checkpointing counts every operation in a region.
         with _disable_current_modes():
-            return {name: _told(buffer) for name, buffer in buffers_of(self.modules).items()}
+            looked_at = {**frozen.of(self.modules), **buffers_of(self.modules)}
+            return {name: self._told(name, each) for name, each in looked_at.items()}
 
-
-def _told(buffer: torch.Tensor) -> str:
-    is_large = buffer.numel() * buffer.element_size() > _SMALL_BYTES
-    version = 0 if buffer.is_inference() else buffer._version
-    about, content = reach.tensor_digest(buffer, skip_content=is_large)
-    return f"{about} {content or version}"
+    def _told(self, name: str, tensor: torch.Tensor) -> str:
+        if own_part(tensor) is not tensor:
+            return _SHARDED
+        said, is_large = spelled(tensor)
+        if not is_large:
+            return said
+        content = self._contents.get(name) or self.stood.get(name)
+        if content is None or not content.still_holds(tensor):
+            content = known(tensor)
+        self._contents[name] = content
+        return content.said

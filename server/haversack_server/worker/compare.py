@@ -1,7 +1,7 @@
 """Compares the values of two runs: tensors bit for bit, then within the tolerance of their dtype.
 
-A gradient that is None is not a gradient of zeros. What rows mean for a facet is decided in
-``haversack_server.verify.comparison``.
+A gradient that is None is not a gradient of zeros; one that differs by rounding alone is close, and
+marked. What rows mean for a facet is decided in ``haversack_server.verify.comparison``.
 """
 
 import collections
@@ -14,12 +14,13 @@ import torch
 
 from haversack.verify import Facet
 from haversack_server.verify.comparison import Closeness, Row
+from haversack_server.worker import rounding
 from haversack_server.worker.attributes import attributes_of
 
 Values = dict[str, "torch.Tensor | str | None"]
 
 # Relative and absolute, as torch.testing.assert_close has them. The absolute part is for values of
-# about 1: gradients may be far smaller, so it goes with the largest value of the plain tensor.
+# about 1: gradients may be far smaller, so it shrinks with the largest value of the plain tensor.
 TOLERANCES: dict[torch.dtype, tuple[float, float]] = {
     torch.float16: (1e-3, 1e-5),
     torch.bfloat16: (1.6e-2, 1e-5),
@@ -28,6 +29,7 @@ TOLERANCES: dict[torch.dtype, tuple[float, float]] = {
     torch.complex64: (1.3e-6, 1e-5),
     torch.complex128: (1e-7, 1e-7),
 }
+_GRADIENTS = (Facet.INPUT_GRADIENTS, Facet.PARAMETER_GRADIENTS)
 _MOST_DEPTH = 8
 
 
@@ -42,12 +44,14 @@ def rows(
     ``where`` says what the first values are of.
     """
     missing = object()
+    modules = rounding.Modules(plain if facet is Facet.PARAMETER_GRADIENTS else {})
     for name in sorted(plain.keys() | other.keys()):
         row = _compare(facet, name, plain.get(name, missing), other.get(name, missing), where)
-        if row is not None and row.closeness is Closeness.DIFFERENT and row.max_difference:
-            row = _unless_rounding(row, plain, other)
-        if row is not None:
-            yield row
+        if row is None:
+            continue
+        if facet in _GRADIENTS and _is_far(row, plain.get(name)):
+            row = _unless_rounding(row, plain[name], other[name], modules)
+        yield row
 
 
 def _compare(facet: Facet, name: str, plain: Any, other: Any, where: str) -> Row | None:
@@ -125,7 +129,7 @@ def _closeness(plain: torch.Tensor, other: torch.Tensor) -> tuple[Closeness, str
     if plain.dtype not in TOLERANCES:
         return Closeness.DIFFERENT, f"{plain.dtype} must be equal"
     relative, absolute = TOLERANCES[plain.dtype]
-    absolute = _scaled(relative, absolute, plain)
+    absolute *= _scale(plain)
     close = _all_close(plain, other, relative, absolute)
     word = "inside" if close else "outside"
     note = f"{word} the tolerance of {plain.dtype} (relative {relative:g}, absolute {absolute:.2g})"
@@ -140,43 +144,45 @@ def _all_close(plain: torch.Tensor, other: torch.Tensor, relative: float, absolu
     return torch.allclose(other, plain, rtol=relative, atol=absolute, equal_nan=True)
 
 
-def _scaled(relative: float, absolute: float, plain: torch.Tensor) -> float:
-    """Give the absolute part for a tensor; as it is where the largest value is not finite.
-
-    What a small value was added up from may be as large as the largest: a last bit of that is more
-    than the part for values of about 1, where a type has few bits.
-    """
-    largest = _largest(plain) if plain.numel() else 1.0
-    if not math.isfinite(largest):
-        return absolute
-    return max(absolute * min(1.0, largest), relative * largest)
+def _scale(plain: torch.Tensor) -> float:
+    """Give the largest magnitude of a tensor, at most 1; 1 too where it is not finite."""
+    largest = rounding.largest(plain) if plain.numel() else 1.0
+    return min(1.0, largest) if math.isfinite(largest) else 1.0
 
 
-def _largest(tensor: torch.Tensor) -> float:
-    return float(_dense(tensor.detach()).abs().max()) if tensor.numel() else 0.0
+def _is_far(row: Row, plain: Any) -> bool:
+    """Whether real numbers are outside the tolerance of their type, and finitely far."""
+    if row.closeness is not Closeness.DIFFERENT or row.max_difference is None:
+        return False
+    return bool(math.isfinite(row.max_difference) and plain.is_floating_point())
 
 
-def _unless_rounding(row: Row, plain: Mapping[str, Any], other: Mapping[str, Any]) -> Row:
-    """Take gradients for close that are nothing but rounding beside those of their module.
+def _unless_rounding(
+    row: Row, plain: torch.Tensor, other: torch.Tensor, modules: rounding.Modules
+) -> Row:
+    """Take a gradient for close, and mark it, that differs as rounding beside larger values does.
 
     That of an attention's key bias is 0, since softmax takes no notice of it: what is left has the
     size of a last bit of what was added up, which the weight's gradient shows.
     """
-    one, two = plain[row.name], other[row.name]
-    if row.facet is not Facet.PARAMETER_GRADIENTS or one.dtype not in TOLERANCES:
+    plain, other = _dense(plain.detach()), _dense(other.detach())
+    if plain.dtype not in TOLERANCES:
         return row
-    module = row.name.rpartition(".")[0]
-    beside = [each for name, each in plain.items() if name.rpartition(".")[0] == module]
-    sizes = [_largest(each) for each in beside if isinstance(each, torch.Tensor)]
-    largest = max((size for size in sizes if math.isfinite(size)), default=0.0)
-    rounding = sum(TOLERANCES[one.dtype]) * largest
-    if not (_largest(one) <= rounding and _largest(two) <= rounding):
+    relative, absolute = TOLERANCES[plain.dtype]
+    outside = (other - plain).abs() > relative * plain.abs() + absolute * _scale(plain)
+    if rounding.is_last_bit(plain, other, relative, outside):
+        return _marked(row, "within last bits of the largest value")
+    zero = rounding.nearly_zero(plain.dtype, relative, modules.largest_beside(row.name))
+    sizes = (rounding.largest(plain), rounding.largest(other))
+    if max(sizes) > zero or not rounding.is_noise(plain, other):
         return row
-    note = (
-        f"largest difference {row.max_difference:.3g}: both are 0 within {rounding:.2g}, the "
-        f"tolerance of {one.dtype} for the largest gradient of their module"
-    )
-    return replace(row, closeness=Closeness.CLOSE, note=note)
+    said = f"both are 0 within {zero:.2g}, rounding of the largest gradient of their module"
+    return _marked(row, said)
+
+
+def _marked(row: Row, said: str) -> Row:
+    note = f"largest difference {row.max_difference:.3g}: {said}"
+    return replace(row, closeness=Closeness.CLOSE, note=note, is_rounding=True)
 
 
 def flatten(value: Any, name: str, depth: int = 0) -> Values:

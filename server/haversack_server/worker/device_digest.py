@@ -36,6 +36,11 @@ def _mixed(words: torch.Tensor, first: int) -> torch.Tensor:
     """Mix each word with its place, by splitmix64's finisher."""
     places = torch.arange(first, first + words.numel(), dtype=torch.int64, device=words.device)
     mixed = places.add_(1).mul_(_STEP).bitwise_xor_(words)
-    mixed.bitwise_xor_(mixed >> 30).mul_(_FIRST)
-    mixed.bitwise_xor_(mixed >> 27).mul_(_SECOND)
-    return mixed.bitwise_xor_(mixed >> 31)
+    mixed.bitwise_xor_(_shifted(mixed, 30)).mul_(_FIRST)
+    mixed.bitwise_xor_(_shifted(mixed, 27)).mul_(_SECOND)
+    return mixed.bitwise_xor_(_shifted(mixed, 31))
+
+
+def _shifted(words: torch.Tensor, bits: int) -> torch.Tensor:
+    """Shift words to the right as unsigned ones are: copies of the sign would cancel its bit."""
+    return (words >> bits).bitwise_and_(2 ** (64 - bits) - 1)

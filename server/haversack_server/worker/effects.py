@@ -40,6 +40,7 @@ _EVENTS: Mapping[str, tuple[str, int]] = {
     "os.rmdir": ("folder removed:", 0),
     "sqlite3.connect": ("database opened:", 0),
 }
+OPENED = "file opened for writing: "
 _TEMPORARY = {
     "tempfile.mkstemp": "a temporary file",
     "tempfile.mkdtemp": "a temporary folder",
@@ -158,7 +159,7 @@ class Effects:
         if isinstance(path, str | bytes | os.PathLike) and flags & _WRITES:
             name = self._spelled(path)
             if not name.endswith(".pyc") and "__pycache__" not in name:
-                self._counts[f"file opened for writing: {name}"] += 1
+                self._counts[f"{OPENED}{name}"] += 1
 
     def _spelled(self, what: Any) -> str:
         """Spell a path inside the scratch folder from there, one of a random name by its kind."""

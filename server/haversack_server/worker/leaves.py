@@ -2,11 +2,12 @@
 
 Inputs that ask for a gradient, parameters, buffers, and generators that the workload holds itself.
 A parameter that is no module's (a tensor in a closure, say) is found by the path that reaches it,
-and so are the buffers of a module that is none of the model's (one in a plain list, say).
+and so are the buffers of a module that is none of the model's (one in a plain list, say). Frozen
+parameters are ``haversack_server.worker.frozen``'s.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeGuard
 
 import torch
@@ -15,30 +16,32 @@ from torch import nn
 from haversack.torch import Workload
 from haversack.torch.sharding import own_part
 from haversack.verify import Facet
+from haversack_server.worker import frozen, reach
 from haversack_server.worker.compare import Values, flatten
-from haversack_server.worker.reach import tensor_digest
+from haversack_server.worker.known_tensors import Known
 from haversack_server.worker.rng import is_generator
 from haversack_server.worker.state import walk
 
 
 @dataclass(frozen=True, slots=True)
 class Leaves:
-    """What to look at after the step."""
+    """What to look at after the step; ``stood`` is what frozen parameters were before it."""
 
     inputs: Mapping[str, torch.Tensor]
     parameters: Mapping[str, torch.Tensor]
     modules: Mapping[str, nn.Module]
     generators: Mapping[str, Any]
+    stood: Mapping[str, Known] = field(default_factory=dict)
 
     def values(
         self,
         outputs: list[Any],
         losses: list[torch.Tensor],
-        taken: Mapping[str, torch.Tensor] | None = None,
+        taken: Mapping[str, torch.Tensor | str] | None = None,
     ) -> dict[str, Values]:
         """Name the values of every facet, in the order of the facets.
 
-        ``taken`` are gradients that hooks have taken away from parameters.
+        ``taken`` are gradients that hooks have taken away from parameters, and how often they ran.
         """
         named: Values = {}
         for place, output in enumerate(outputs):
@@ -51,10 +54,23 @@ class Leaves:
             Facet.INPUT_GRADIENTS.name: _gradients(self.inputs),
             Facet.PARAMETER_GRADIENTS.name: {**_gradients(self.parameters), **(taken or {})},
             Facet.BUFFERS.name: {
-                **{name: buffer.detach() for name, buffer in buffers.items()},
-                **_frozen(self.modules),
+                **{name: frozen.held(buffer) for name, buffer in buffers.items()},
+                **frozen.left(self.modules, self.stood),
             },
         }
+
+    def as_in(self, plain: Mapping[str, Values], own: dict[str, Values]) -> dict[str, Values]:
+        """Give the values of a run in the form that those of the plain run have."""
+        buffers = Facet.BUFFERS.name
+        return {**own, buffers: frozen.as_in(plain[buffers], own[buffers], self.modules)}
+
+    def frozen_ids(self) -> set[int]:
+        """Give the ids of the parameters that are compared as buffers are."""
+        return {id(each) for each in frozen.of(self.modules).values()}
+
+    def standing(self, parameters: Mapping[str, torch.Tensor]) -> "Leaves":
+        """Give these with other parameters, where the model was spread over ranks meanwhile."""
+        return replace(self, parameters=parameters, stood=frozen.standing(self.modules))
 
 
 def find_leaves(workload: Workload) -> Leaves:
@@ -71,7 +87,7 @@ def find_leaves(workload: Workload) -> Leaves:
     generators: dict[str, Any] = {}
     modules = {"": workload.model} if isinstance(workload.model, nn.Module) else {}
     inside = {id(module) for each in modules.values() for module in each.modules()}
-    for path, thing, _ in walk(roots(workload)):
+    for path, thing, _ in walk(roots(workload), look=_looked_at):
         if is_generator(thing):
             generators[path] = thing
         elif isinstance(thing, nn.Module) and id(thing) not in inside:
@@ -79,7 +95,13 @@ def find_leaves(workload: Workload) -> Leaves:
             inside |= {id(module) for module in thing.modules()}
         elif _is_weight(thing) and id(thing) not in known:
             parameters[path] = thing
-    return Leaves(inputs, parameters, modules, generators)
+    return Leaves(inputs, parameters, modules, generators, frozen.standing(modules))
+
+
+def _looked_at(thing: Any) -> tuple[str, reach.Children]:
+    """Look where a thing leads; what tensors hold is not asked."""
+    is_tensor = isinstance(thing, torch.Tensor)
+    return ("", reach.held_by_tensor(thing)) if is_tensor else reach.look(thing)
 
 
 def roots(workload: Workload) -> dict[str, object]:
@@ -106,13 +128,6 @@ def buffers_of(modules: Mapping[str, nn.Module]) -> dict[str, torch.Tensor]:
     """Name every buffer: of the model by its own name, of other modules after their path."""
     named = (module.named_buffers(prefix=path) for path, module in modules.items())
     return {name: buffer for buffers in named for name, buffer in buffers}
-
-
-def _frozen(modules: Mapping[str, nn.Module]) -> dict[str, str]:
-    """Digest the parameters that ask for no gradient: what changes them is no optimizer."""
-    named = (module.named_parameters(prefix=path) for path, module in modules.items())
-    held = ((name, each) for parameters in named for name, each in parameters)
-    return {name: " ".join(tensor_digest(each)) for name, each in held if not each.requires_grad}
 
 
 def _own_parameters(model: Any) -> Iterator[tuple[str, torch.Tensor]]:

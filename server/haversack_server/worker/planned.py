@@ -5,6 +5,7 @@ script gets.
 """
 
 import traceback
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,7 @@ from haversack.torch.applying import Applied
 from haversack.torch.measured import Measured
 from haversack.verify import VerifyApplied, VerifyPlan
 from haversack_server.verify.outcome import Outcome, Raised
-from haversack_server.worker.errors import BadWorkloadError, is_out_of_memory
+from haversack_server.worker.errors import BadWorkloadError
 from haversack_server.worker.planned_segments import segments_in
 from haversack_server.worker.planned_step import (
     SameStep,
@@ -59,25 +60,31 @@ def _put(workload: Workload, plan: VerifyPlan) -> tuple[nn.Module, Applied]:
 
 
 def measured(workload: Workload, plan: VerifyPlan, stage: str) -> Outcome:
-    """Measure steps that save everything, then steps of the plan, with the optimizer it counts.
+    """Measure steps that save everything, then steps of the plan, with the optimizer it counts."""
+    return unless_raised(stage, lambda: _planned(workload, plan))
 
-    What the workload's code raises in a second step, say, keeps it from being measured, and is no
-    verdict: it is in the outcome.
+
+def unless_raised(stage: str, measure_steps: Callable[[], VerifyApplied]) -> Outcome:
+    """Give the measured steps, or what was raised there.
+
+    What the workload's code raises in a second step, say, or that memory runs out, keeps it from
+    being measured, and is no verdict: it is in the outcome.
     """
     try:
-        same = same_step(workload, plan.counted)
-        plain = _measured(same.workload, plan)
-        model = put_into_effect(workload, plan)
-        applied = _applied(plan, same, plain, _measured(same.workload, plan))
-        in_effect = sum(1 for _ in segments_in(model))
-        return Outcome(stage=stage, applied=replace(applied, segments_in_effect=in_effect))
+        return Outcome(stage=stage, applied=measure_steps())
     except Exception as error:  # whatever user code raises
-        if is_out_of_memory(error):
-            raise
         traceback.print_exc()
         message = str(error)[:500]
         raised = Raised(part="a measured step", kind=type(error).__name__, message=message)
         return Outcome(stage=stage, raised=raised)
+
+
+def _planned(workload: Workload, plan: VerifyPlan) -> VerifyApplied:
+    same = same_step(workload, plan.counted)
+    plain = _measured(same.workload, plan)
+    model = put_into_effect(workload, plan)
+    applied = _applied(plan, same, plain, _measured(same.workload, plan))
+    return replace(applied, segments_in_effect=sum(1 for _ in segments_in(model)))
 
 
 def _measured(workload: Workload, plan: VerifyPlan) -> Measured:

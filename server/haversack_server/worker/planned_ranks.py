@@ -78,7 +78,10 @@ class _OfGpu:
 def measured_on_rank(
     workload: Workload, plan: VerifyPlan, way: Way, kind: str, rank: int
 ) -> VerifyApplied:
-    """Measure steps that save everything, then steps of the plan; all ranks do so at once."""
+    """Measure steps that save everything, then steps of the plan; all ranks do so at once.
+
+    Raises BadWorkloadError for a plan of another model, and whatever the step raises.
+    """
     same = same_step(workload, plan.counted)
     meter: _Meter = _OfCpu() if kind == "cpu" else _OfGpu()
     with meter.setting_up(way):

@@ -99,7 +99,9 @@ def probes_of(
         saved.install()
     return Probes(
         state=StateWatch(module_paths(model)) if Probe.STATE in wanted and checkpointed else None,
-        buffers=BufferWatch(leaves.modules) if Probe.BUFFERS in wanted and checkpointed else None,
+        buffers=BufferWatch(leaves.modules, leaves.stood)
+        if Probe.BUFFERS in wanted and checkpointed
+        else None,
         random=RandomWatch(leaves.generators) if Probe.RANDOM in wanted else None,
         saved=saved,
         trace=TraceWatch(module_names(model), tensor_names(model), last_traced)

@@ -21,6 +21,8 @@ import numpy
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
+from torch.nn.utils.prune import BasePruningMethod
+from torch.nn.utils.spectral_norm import SpectralNorm
 
 from haversack.torch.sharding import own_part
 from haversack_server.worker import reach_code, reach_library
@@ -38,7 +40,7 @@ _PLAIN_TENSORS = (torch.Tensor, nn.Parameter)
 _DEVICES = ("cuda",)  # whose memory is slow to copy and fast to read
 _LONG = 64  # a sequence of scalars that is longer is one entry, not one for each
 _VAST = 1000  # so is a mapping of them, and a sequence of tuples of them: a vocabulary, its merges
-# Buffers, and frozen parameters with them, are another facet; forward is where a region is wrapped.
+# Buffers are another facet; forward is where a region is wrapped.
 _MODULE_PARTS = frozenset({"_parameters", "_buffers", "_modules", "forward"})
 
 
@@ -109,11 +111,15 @@ def dense_part(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _tensor(tensor: torch.Tensor) -> tuple[str, Children]:
+    return " ".join(tensor_digest(tensor)), held_by_tensor(tensor)
+
+
+def held_by_tensor(tensor: torch.Tensor) -> Children:
+    """Name the attributes that were put on a tensor."""
     # A subclass keeps its innards under private names.
     is_plain = type(tensor) in _PLAIN_TENSORS
     named = vars(tensor).items()
-    own = [(f".{name}", value) for name, value in named if is_plain or name[0] != "_"]
-    return " ".join(tensor_digest(tensor)), own
+    return [(f".{name}", value) for name, value in named if is_plain or name[0] != "_"]
 
 
 def _array(array: Any) -> tuple[str, Children]:
@@ -130,22 +136,18 @@ def _module(module: nn.Module) -> tuple[str, Children]:
         for name, value in vars(module).items()
         if name not in left_out and not (name.startswith("_") and _is_empty(value))
     }
-    trained = {n: each for n, each in module._parameters.items() if not is_frozen(each)}
-    parts = {f".{name}": part for name, part in {**trained, **module._modules}.items()}
+    parts = {f".{name}": part for name, part in {**module._parameters, **module._modules}.items()}
     return "", [*attributes.items(), *parts.items(), *reach_code.of_class(type(module))]
-
-
-def is_frozen(parameter: torch.Tensor | None) -> bool:
-    """Whether a parameter asks for no gradient, and so is compared as a buffer is."""
-    return parameter is not None and not parameter.requires_grad
 
 
 def _derived(module: nn.Module) -> set[str]:
     """Name weights that a hook of torch's sets before each forward, from ``weight_orig``, say.
 
-    So do ``torch.nn.utils.spectral_norm`` and ``prune``: they follow from parameters and buffers.
+    They follow from parameters and buffers.
     """
-    return {n.removesuffix("_orig") for n in module._parameters if n.endswith("_orig")}
+    hooks = module._forward_pre_hooks.values()
+    normed = {hook.name for hook in hooks if isinstance(hook, SpectralNorm)}
+    return normed | {hook._tensor_name for hook in hooks if isinstance(hook, BasePruningMethod)}
 
 
 def _optimizer(optimizer: torch.optim.Optimizer) -> tuple[str, Children]:

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from haversack.verify import Facet, StateChange
 from haversack_server.verify.comparison import compare_states
-from haversack_server.worker import reach
+from haversack_server.worker import known_tensors, reach
 from haversack_server.worker.ownership import is_installed
 from haversack_server.worker.reach import Children
 from haversack_server.worker.regions import Call
@@ -29,7 +29,6 @@ from haversack_server.worker.unwritten import storage_of
 
 MOST_THINGS = 5_000  # at one entry
 MOST_CHANGES = 20
-_SMALL_BYTES = 2**16
 
 
 @dataclass(slots=True)
@@ -91,25 +90,23 @@ class StateWatch:
 
     def _spelled(self, thing: Any) -> tuple[str, Children]:
         if isinstance(thing, torch.Tensor):
-            return self._tensor(thing), ()
+            return self._tensor(thing), reach.held_by_tensor(thing)
         if isinstance(thing, FunctionType | type) and is_installed(thing.__module__):
             return "", ()
         record, children = reach.look(thing)
         if isinstance(thing, nn.Module):
-            frozen = {n: each for n, each in thing._parameters.items() if reach.is_frozen(each)}
-            kept = {**thing._buffers, **frozen}
-            children = [*children, *((f".{name}", each) for name, each in kept.items())]
+            buffers = thing._buffers.items()
+            children = [*children, *((f".{name}", each) for name, each in buffers)]
         return record, children
 
     def _tensor(self, tensor: torch.Tensor) -> str:
         """Spell a small tensor by its content, a large one by where it lies and its version."""
-        is_large = tensor.numel() * tensor.element_size() > _SMALL_BYTES
-        about, content = reach.tensor_digest(tensor, skip_content=is_large)
+        said, is_large = known_tensors.spelled(tensor)
         if not is_large:
-            return f"{about} {content}"
+            return said
         memory = self._memories.setdefault(storage_of(tensor), len(self._memories) + 1)
-        version = 0 if tensor.is_inference() else tensor._version
-        return f"{about} memory {memory} version {version}"
+        version = known_tensors.version_of(tensor) or 0
+        return f"{said} memory {memory} version {version}"
 
 
 def module_paths(model: Any) -> dict[int, str]:

@@ -18,7 +18,7 @@ from torch import nn
 
 from haversack.torch.regions import SETTINGS
 from haversack_server.worker.quiet import without_records
-from haversack_server.worker.region_names import region_name
+from haversack_server.worker.region_functions import RegionFunctions
 
 Function = Callable[..., Any]
 DEFAULT_CHECK = "default"  # the determinism check of a call that names none
@@ -96,8 +96,11 @@ class Regions:
     watchers: Sequence[Watcher] = ()
     to_the_end: Callable[[Call], bool] = lambda call: False
     calls: list[Call] = field(default_factory=list)
-    functions: dict[str, Function] = field(default_factory=dict)
+    functions: RegionFunctions = field(init=False)
     _open: list[Call] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.functions = RegionFunctions(self.names)
 
     def handle(
         self,
@@ -145,13 +148,13 @@ class Regions:
         return {**kwargs, **overrides}
 
     def _new_call(self, function: Function) -> Call:
-        name = region_name(function, self.names)
+        name = self.functions.name(function)
         in_replay = any(call.in_replay or call.entries > 1 for call in self._open)
         around = self._open[-1] if self._open else None
         call = Call(name, self._depth(around), in_replay, number=len(self.calls), around=around)
         call.place = around.calls_made if around is not None else 0
         self.calls.append(call)
-        self.functions.setdefault(name, function)
+        self.functions.keep(name, function, in_replay=in_replay)
         return call
 
     def _depth(self, around: Call | None) -> int:

@@ -137,13 +137,17 @@ def _with_values(
 ) -> Outcome:
     """Add what the step left: values beside those of the first run, and state."""
     generators = rng.default_states()  # before all else: what follows may draw
-    state = snapshot(roots(ready.workload), _region_functions(regions, plan))
+    state = snapshot(
+        roots(ready.workload),
+        regions.functions.reached(without=plan.wrapped),
+        elsewhere=ready.leaves.frozen_ids(),
+    )
     taken = step.taken.of(ready.leaves.parameters)
     values = ready.leaves.values(step.outputs, step.losses, taken)
     return replace(
         outcome,
         compared={facet: len(named) for facet, named in values.items()},
-        rows=tuple(_kept_or_compared(plan, values)),
+        rows=tuple(_kept_or_compared(plan, values, ready.leaves)),
         rng=generators | state.generators,
         state=state.values | effects.values(),
         truncated=state.truncated,
@@ -255,18 +259,13 @@ def _finish(step: Step, memory: MemoryWatch) -> None:
             step.raised = replace(step.raised, device_fault=False)
 
 
-def _region_functions(regions: Regions, plan: RunPlan) -> dict[str, object]:
-    functions = regions.functions.items()
-    return {f"region {name}": each for name, each in functions if name not in plan.wrapped}
-
-
-def _kept_or_compared(plan: RunPlan, values: dict[str, Values]) -> Iterator[Row]:
+def _kept_or_compared(plan: RunPlan, values: dict[str, Values], leaves: Leaves) -> Iterator[Row]:
     if plan.first:
         torch.save(values, plan.values_file)
         return
     # To the CPU, where they are compared: a GPU may have no room for them beside the model.
     plain = torch.load(plan.values_file, weights_only=True, mmap=True, map_location="cpu")
-    for facet, named in values.items():
+    for facet, named in leaves.as_in(plain, values).items():
         yield from compare.rows(Facet[facet], plain[facet], named)
 
 

@@ -11,7 +11,7 @@ import os
 import pathlib
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from haversack.units import format_bytes
@@ -26,7 +26,12 @@ _OURS = re.compile(  # what jobs keep there, and a GPU's driver
 _MOST_NAMES = 10_000  # of files, folders, links and the like
 _LOWEST_OF_THE_JOB = 3
 Status = tuple[int, ...]
+Told = Callable[[str, bytes], bytes | None]  # of the name and content of a file
 Mark = tuple[int, Status | str]  # kind of entry, and what shows that it is another one
+
+
+def _all_of_it(_: str, content: bytes) -> bytes:
+    return content
 
 
 def statuses(folder: pathlib.Path) -> dict[str, Status]:
@@ -35,10 +40,13 @@ def statuses(folder: pathlib.Path) -> dict[str, Status]:
     return {name: _status(each) for name, each in entries if stat.S_ISREG(each.st_mode)}
 
 
-def changes(folder: pathlib.Path, before: Mapping[str, Status]) -> dict[str, str]:
+def changes(
+    folder: pathlib.Path, before: Mapping[str, Status], told: Told = _all_of_it
+) -> dict[str, str]:
     """Spell files that were written or removed: by size and content, by size beyond what is read.
 
-    ``before`` are the statuses that they had.
+    ``before`` are the statuses that they had; ``told`` gives what of a content is spelled, None for
+    nothing but its size.
     """
     now = statuses(folder)
     changed = sorted(n for n in now.keys() | before.keys() if now.get(n) != before.get(n))
@@ -48,15 +56,17 @@ def changes(folder: pathlib.Path, before: Mapping[str, Status]) -> dict[str, str
             spelled[name] = "removed"
             continue
         size, *_ = now[name]
-        content = f" {digest(_read(folder / name))}" if size <= left else ""
-        left -= size if content else 0
-        spelled[name] = f"{size} B{content}"
+        content = told(name, _read(folder / name)) if size <= left else None
+        left -= size if size <= left else 0
+        spelled[name] = f"{size} B" if content is None else f"{size} B {digest(content)}"
     return spelled
 
 
-def spelled_changes(folder: pathlib.Path, before: Mapping[str, Status]) -> dict[str, str]:
+def spelled_changes(
+    folder: pathlib.Path, before: Mapping[str, Status], told: Told = _all_of_it
+) -> dict[str, str]:
     """Spell the same as a snapshot of state does."""
-    return {f"file {name}": said for name, said in changes(folder, before).items()}
+    return {f"file {name}": said for name, said in changes(folder, before, told).items()}
 
 
 @dataclass(slots=True)

@@ -36,6 +36,7 @@ from haversack_server.worker.environment import environment
 from haversack_server.worker.errors import JobEnded, outcome_of, while_building
 from haversack_server.worker.fork import run_forked
 from haversack_server.worker.leaves import find_leaves
+from haversack_server.worker.planned import unless_raised
 from haversack_server.worker.predicted import predict
 from haversack_server.worker.probes import OF_RANKS, OF_TRACED
 from haversack_server.worker.ranks import RankLostError, patience_s, run_ranks
@@ -82,7 +83,7 @@ class ShardedJob:
         )
         # Ranks have fewer probes, and these say so themselves.
         said = assumptions(replace(outcomes, watched=None), self.request)
-        compared = replace(compared, assumptions=said)
+        compared = replace(compared, assumptions=(*said, *reports.unmeasured(outcomes)))
         way = self._way(0)
         units = (*way.units, spread.ROOT) if way.is_sharded else ()
         found = sharded(runs, self.world, where.backend, units)
@@ -183,15 +184,19 @@ class ShardedJob:
             if ended.failure.reason is not FailureReason.RANK_LOST:
                 raise
             lost = Raised(part=PLANNED, kind="RankLost", message=ended.failure.message)
-            return [RankOutcome(rank=0, outcome=Outcome(stage=PLANNED, raised=lost))]
+            ranks = range(self.world.size)
+            return [RankOutcome(rank=r, outcome=Outcome(stage=PLANNED, raised=lost)) for r in ranks]
 
     def _measured(self, rank: int, plan: VerifyPlan) -> RankOutcome:
         request = unsharded.of_rank(self.request, rank)
         workload, _ = prepare.prepare(self.workloads[rank], request)
         prepare.pin(request)
         way = self._way(rank)
-        applied = planned_ranks.measured_on_rank(workload, plan, way, self._kind, rank)
-        return RankOutcome(rank=rank, outcome=Outcome(stage=PLANNED, applied=applied))
+        outcome = unless_raised(
+            PLANNED,
+            lambda: planned_ranks.measured_on_rank(workload, plan, way, self._kind, rank),
+        )
+        return RankOutcome(rank=rank, outcome=outcome, ended_ns=time.monotonic_ns())
 
     def _traced(self, wrapped: tuple[str, ...]) -> list[RankOutcome]:
         self.total += 1

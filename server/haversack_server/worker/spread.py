@@ -8,7 +8,7 @@ which takes seconds: a job imports this before it forks ranks.
 import datetime
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -192,7 +192,7 @@ def with_model(workload: Workload, model: Any) -> Workload:
 
 def of_shards(leaves: Leaves, model: nn.Module) -> Leaves:
     """Give the leaves with the parameters that the model has now, under the names of before."""
-    return replace(leaves, parameters={**leaves.parameters, **trained(model)})
+    return leaves.standing({**leaves.parameters, **trained(model)})
 
 
 def trained(model: Any) -> dict[str, torch.Tensor]:

@@ -1,16 +1,17 @@
 """Python state that a workload reaches: what a region may change beside tensors and gradients.
 
-Walks what ``reach`` names. Buffers and default generators are other facets. Digests are taken
-outside the step, so no probe runs inside a region.
+Walks what ``reach`` names. Buffers, frozen parameters and default generators are other facets.
+Digests are taken outside the step, so no probe runs inside a region.
 """
 
 import collections
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from haversack_server.worker.reach import SCALARS, Look, look, spelled
+from haversack_server.worker.reach import SCALARS, Children, Look, held_by_tensor, look, spelled
 from haversack_server.worker.rng import held_state, is_generator
 
 MOST_THINGS = 200_000
@@ -26,13 +27,18 @@ class Snapshot:
     truncated: bool = False
 
 
-def snapshot(*roots: Mapping[str, object], most_things: int = MOST_THINGS) -> Snapshot:
+def snapshot(
+    *roots: Mapping[str, object],
+    most_things: int = MOST_THINGS,
+    elsewhere: Collection[int] = frozenset(),
+) -> Snapshot:
     """Digest everything that the roots reach, each thing under the first path that reaches it.
 
-    Later roots name only what earlier ones do not reach.
+    Later roots name only what earlier ones do not reach. ``elsewhere`` are the ids of tensors whose
+    content another facet compares: of those, attributes alone count.
     """
     found = Snapshot()
-    for path, thing, record in walk(*roots):
+    for path, thing, record in walk(*roots, look=partial(_looked_at, elsewhere)):
         state = held_state(thing)
         if state is not None:
             found.generators[path] = state
@@ -42,6 +48,10 @@ def snapshot(*roots: Mapping[str, object], most_things: int = MOST_THINGS) -> Sn
             found.truncated = True
             break
     return found
+
+
+def _looked_at(elsewhere: Collection[int], thing: Any) -> tuple[str, Children]:
+    return ("", held_by_tensor(thing)) if id(thing) in elsewhere else look(thing)
 
 
 def walk(

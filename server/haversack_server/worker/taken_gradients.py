@@ -3,14 +3,20 @@
 An optimizer that steps inside the backward, a bucket, a main gradient in another type: their hooks
 leave a parameter without a gradient, and what it was given is compared in its place. Keeps a copy
 of each, on the CPU, outside of what a step's memory is measured by.
+
+What a hook made of it cannot be seen, only whether it had the same to do: a bucket that is written
+twice, each time with a part, keeps the last one, however much the parts add up to.
 """
 
 import functools
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
+
+HOOKS = "hooks for its finished gradient"
 
 
 class TakenGradients:
@@ -18,17 +24,31 @@ class TakenGradients:
 
     def __init__(self, parameters: Mapping[str, torch.Tensor]) -> None:
         self._sums: dict[str, torch.Tensor] = {}
+        self._times: Counter[str] = Counter()
         for name, parameter in parameters.items():
             if getattr(parameter, "_post_accumulate_grad_hooks", None):
+                self._times[name] = 0
                 # The last hook before the gradient is stored: it sees what others have made of it.
                 untyped: Any = parameter
                 untyped.register_hook(functools.partial(self._note, name))
 
-    def of(self, parameters: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Give what was taken from those that are left without a gradient."""
-        return {name: g for name, g in self._sums.items() if parameters[name].grad is None}
+    def of(self, parameters: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor | str]:
+        """Give what was taken from those without a gradient, and of all that have hooks the calls.
+
+        Of those whose gradient was taken in one run and left in another, the sums may be equal.
+        """
+        sums = {name: g for name, g in self._sums.items() if parameters[name].grad is None}
+        return {
+            **sums,
+            **{f"{name} ({HOOKS})": self._said(parameters, name) for name in self._times},
+        }
+
+    def _said(self, parameters: Mapping[str, torch.Tensor], name: str) -> str:
+        end = "taken" if parameters[name].grad is None else "left"
+        return f"called {self._times[name]} times, gradient {end}"
 
     def _note(self, name: str, gradient: torch.Tensor) -> None:
+        self._times[name] += 1
         with torch.no_grad(), _disable_current_modes():
             own = gradient.detach().cpu()
             before = self._sums.get(name)

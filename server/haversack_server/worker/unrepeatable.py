@@ -1,30 +1,41 @@
 """What a step asks that no seed repeats: the clock, the system's entropy, the process's number.
 
-Listens to calls of functions of C, however their names were imported. Says what was asked, not what
-became of it: most who ask the clock only write it down.
+Listens to calls of functions of C, however their names were imported: of those in the tables below.
+What C asks itself (``numpy.datetime64("now")``, an extension's own) is not heard. Says what was
+asked, not what became of it: most who ask the clock only write it down, and ``time.localtime`` may
+have been given a time.
 """
 
+import datetime
 import os
+import random
 import sys
 import threading
 import time
 import types
 from typing import Any
 
+import torch
+
 from haversack_server.worker.ownership import ZOO
 
-_CLOCKS = ("time", "monotonic", "perf_counter", "process_time", "thread_time")
-_ASKED: dict[Any, str] = {
-    **{getattr(time, name): f"time.{name}" for name in _CLOCKS},
-    **{getattr(time, f"{name}_ns"): f"time.{name}_ns" for name in _CLOCKS},
-    os.getpid: "os.getpid",
-    os.times: "os.times",
-    os.urandom: "os.urandom",
+_CLOCKS = ("time", "monotonic", "perf_counter", "process_time", "thread_time", "clock_gettime")
+_CALENDARS = ("localtime", "gmtime", "strftime", "ctime", "asctime")
+_OF_SYSTEM = ("getpid", "getppid", "times", "urandom", "getrandom")
+
+
+def _named(module: types.ModuleType, names: tuple[str, ...]) -> dict[Any, str]:
+    """Give the functions of a module that this system has, with what they are called."""
+    held = {name: getattr(module, name, None) for name in names}
+    return {function: f"{module.__name__}.{name}" for name, function in held.items() if function}
+
+
+_ASKED = {
+    **_named(time, (*_CLOCKS, *(f"{name}_ns" for name in _CLOCKS), *_CALENDARS)),
+    **_named(os, _OF_SYSTEM),
 }
-if hasattr(os, "getrandom"):
-    _ASKED[os.getrandom] = "os.getrandom"
 # Methods of classes are made anew for every call, and known by their names.
-_METHODS = frozenset({"datetime.now", "datetime.utcnow", "date.today"})
+_OF_DATES = frozenset({"now", "utcnow", "today"})
 # What asks for its own purposes: torch, records of loggers, and this product.
 _OTHERS = ("torch.", "logging.", "haversack_server.", "haversack.")
 
@@ -52,17 +63,38 @@ class Unrepeatable:
     def _heard(self, frame: types.FrameType, event: str, function: Any) -> None:
         if event != "c_call":
             return
-        name = _name_of(function)
-        if name and not _is_others(frame):
+        if type(function) is not types.BuiltinFunctionType:
+            return
+        name = _seeding(frame, function)
+        if not name and not _is_others(frame):
+            name = _name_of(function)
+        if name:
             self._names[name] = None
 
 
-def _name_of(function: Any) -> str:
-    if type(function) is not types.BuiltinFunctionType:
-        return ""
-    if function.__self__.__class__ is type:
-        return function.__qualname__ if function.__qualname__ in _METHODS else ""
+def _name_of(function: types.BuiltinFunctionType) -> str:
+    # The type itself: ``__class__`` may be a property of the user's, which must not be run here.
+    if type(function.__self__) is type:
+        return _of_class(function.__self__, function.__name__)
     return _ASKED.get(function, "")
+
+
+def _of_class(kind: type, name: str) -> str:
+    if name not in _OF_DATES or not issubclass(kind, datetime.date):
+        return ""
+    return f"{'datetime' if issubclass(kind, datetime.datetime) else 'date'}.{name}"
+
+
+def _seeding(frame: types.FrameType, function: types.BuiltinFunctionType) -> str:
+    """Name what seeds a generator by the system's entropy, whoever's code calls it."""
+    if function.__name__ != "seed":
+        return ""
+    kind = type(function.__self__)
+    if issubclass(kind, torch.Generator):
+        return "torch.Generator.seed"
+    # Python's takes None for no seed: in its own frame, which ``random.Random()`` comes to as well.
+    is_pythons = issubclass(kind, random.Random) and frame.f_code is random.Random.seed.__code__
+    return "random.seed" if is_pythons and frame.f_locals["a"] is None else ""
 
 
 def _is_others(frame: types.FrameType) -> bool:

@@ -81,7 +81,7 @@ async def test_a_job_that_fills_the_disk_is_killed_and_leaves_nothing(
         report = await report_of(runner, VerifyRequest(workload=filling))
         assert report.failure is not None
         assert report.failure.reason is FailureReason.OUT_OF_DISK
-        assert "held 8." in report.failure.message
+        assert "more than the 4.00 MiB that a job may have" in report.failure.message
         assert not await asyncio.to_thread(lambda: [*tmp_path.rglob("filling-*")])
         mlp = VerifyRequest(workload=WorkloadReference(name="mlp"))
         assert (await report_of(runner, mlp)).verdict is VerifyVerdict.EQUIVALENT

@@ -25,12 +25,12 @@ ASKING = Outcome(stage="checkpointed under probes", asked=("os.urandom",))
 RUNS = Outcomes(plain=PLAIN, again=PLAIN, checkpointed=PLAIN, watched=ASKING)
 
 
-def counted(runs: Outcomes, *, differs_at: int = 0, time_ns: int = 1) -> tuple[int, Outcomes]:
+def counted(runs: Outcomes, *, differs_at: int = 0) -> tuple[int, Outcomes]:
     made: list[Outcome] = []
 
     def run() -> Outcome:
         at = OTHER if len(made) + 1 == differs_at else PLAIN
-        made.append(replace(at, time_ns=time_ns))
+        made.append(at)
         return made[-1]
 
     after = settled(runs, run)
@@ -44,8 +44,26 @@ def test_plain_runs_again_until_a_run_differs() -> None:
     assert (count, runs.again) == (MORE_RUNS, PLAIN)
 
 
-def test_long_steps_are_not_run_for_ever() -> None:
-    assert counted(RUNS, time_ns=MOST_NS // 2)[0] == 3
+@pytest.mark.parametrize(("took_ns", "runs"), [(MOST_NS * 2, 1), (MOST_NS * 2 // 5, 2)])
+def test_runs_that_do_not_fit_in_the_time_are_not_begun(
+    monkeypatch: pytest.MonkeyPatch, took_ns: int, runs: int
+) -> None:
+    now_ns = 0
+    monkeypatch.setattr("haversack_server.verify.chance.time.monotonic_ns", lambda: now_ns)
+
+    def run() -> Outcome:
+        nonlocal now_ns
+        now_ns += took_ns
+        return PLAIN
+
+    settled(RUNS, run)
+    assert now_ns == runs * took_ns
+
+
+def test_noise_of_kernels_does_not_keep_a_chance_from_being_asked_again() -> None:
+    noisy = replace(PLAIN, rows=(replace(ROW, closeness=Closeness.CLOSE),))
+    count, runs = counted(replace(RUNS, again=noisy), differs_at=2)
+    assert (count, runs.again.rows) == (2, (ROW,))
 
 
 @pytest.mark.parametrize(

@@ -92,3 +92,24 @@ def test_counting_a_folder_ends_where_there_are_too_many(tmp_path: pathlib.Path)
         (tmp_path / str(number)).mkdir()
     _, entries = size_of(tmp_path, 7)
     assert entries == 8
+
+
+def test_a_file_of_several_names_counts_once(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "one").write_bytes(b"x" * 100_000)
+    for number in range(20):
+        os.link(tmp_path / "one", tmp_path / str(number))
+    size, entries = size_of(tmp_path, 100)
+    assert 100_000 <= size < 300_000
+    assert entries == 21
+
+
+def test_folders_that_are_too_deep_or_too_many_take_no_descriptors(tmp_path: pathlib.Path) -> None:
+    dig(tmp_path)
+    before = len(os.listdir("/proc/self/fd"))
+    assert size_of(tmp_path, 2 * DEPTH)[1] == 2 * DEPTH + 1
+    remove_folder(tmp_path)
+    tmp_path.mkdir()
+    for number in range(2000):
+        (tmp_path / str(number)).mkdir()
+    assert size_of(tmp_path, 10_000)[1] == 2000
+    assert len(os.listdir("/proc/self/fd")) == before

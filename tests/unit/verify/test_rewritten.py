@@ -1,11 +1,21 @@
-"""A tolerance is for rounding, not for what a replay has written again."""
+"""A tolerance is for rounding, not for what a replay has written again or computed otherwise."""
+
+from dataclasses import replace
 
 import pytest
 from tests.unit.verify.outcomes import checkpointed, plain, runs, values
 
-from haversack.verify import Facet, FacetValue
+from haversack.verify import (
+    DifferenceCause,
+    Facet,
+    FacetValue,
+    FirstDifference,
+    SavedValues,
+    StateChange,
+)
 from haversack_server.verify.comparison import Closeness, Row
 from haversack_server.verify.findings import Outcomes
+from haversack_server.verify.outcome import Outcome
 from haversack_server.verify.ranks import RankOutcome, merged
 
 
@@ -45,6 +55,56 @@ def test_gradients_and_what_two_plain_runs_do_not_share_keep_their_tolerance() -
     gradient = near(Facet.PARAMETER_GRADIENTS)
     assert found(gradient, "mean") is FacetValue.WITHIN_TOLERANCE
     assert found(near(), "mean", noise=(near(),)) is FacetValue.WITHIN_NOISE
+
+
+ROUNDING = Row(
+    facet=Facet.PARAMETER_GRADIENTS,
+    name="k.bias",
+    closeness=Closeness.CLOSE,
+    max_difference=1e-9,
+    is_rounding=True,
+)
+PLACE = FirstDifference(region="block", operation="aten.mul", cause=DifferenceCause.CONTROL_FLOW)
+SAME = SavedValues(region="block", saved_count=2, compared_count=2)
+
+
+def seen(watched: Outcome | None, traced: Outcome | None = None, **fields: object) -> FacetValue:
+    compared = runs(**{"rows": (ROUNDING,), **fields})  # type: ignore[arg-type]
+    outcomes = replace(compared, watched=watched, traced=traced)
+    return values(outcomes)[Facet.PARAMETER_GRADIENTS]
+
+
+@pytest.mark.parametrize(
+    "watched",
+    [
+        None,  # as where two runs without a probe are compared
+        checkpointed(),  # the reentrant variant saves nothing in a forward
+        checkpointed(saved=(SAME,), rewritten=("k.bias",)),
+    ],
+)
+def test_a_gradient_is_rounding_where_no_replay_was_seen_to_differ(watched: Outcome | None) -> None:
+    assert seen(watched, checkpointed()) is FacetValue.WITHIN_TOLERANCE
+
+
+@pytest.mark.parametrize(
+    ("watched", "traced"),
+    [
+        (checkpointed(saved=(SAME, replace(SAME, different_count=1))), None),
+        (checkpointed(first_different_call=3), None),
+        (checkpointed(changes=(StateChange(region="block", name="args[1][0]"),)), None),
+        (checkpointed(), checkpointed(first_difference=PLACE)),
+    ],
+)
+def test_no_gradient_is_rounding_where_a_replay_was_seen_to_differ(
+    watched: Outcome, traced: Outcome | None
+) -> None:
+    assert seen(watched, traced) is FacetValue.DIFFERENT
+    inside = replace(ROUNDING, is_rounding=False)
+    assert seen(watched, traced, rows=(inside,)) is FacetValue.WITHIN_TOLERANCE
+
+
+def test_no_gradient_is_rounding_where_another_random_state_is_left() -> None:
+    assert seen(None, rng={"torch cpu": "other"}) is FacetValue.DIFFERENT
 
 
 def test_what_is_not_watched_keeps_its_tolerance() -> None:

@@ -13,7 +13,7 @@ from haversack_server.gpus import attached
 from haversack_server.gpus.attached import Attached
 from haversack_server.gpus.nvml import Gpu
 from haversack_server.job import Job
-from haversack_server.verify.admissible import check_attached
+from haversack_server.verify.admissible import check_admissible, check_attached
 from haversack_server.verify.shardable import (
     as_planned,
     check_device_count,
@@ -96,10 +96,30 @@ def test_ranks_share_the_model_as_a_plan_of_as_many_has_it(
     assert found == (parallelism if is_planned else None)
 
 
-def test_a_plan_of_ranks_that_no_profile_is_planned_for_is_refused() -> None:
-    odd = VerifyPlan(actions=RECOMPUTED.actions, parallelism=Parallelism(world_size=4, tp=2))
-    with pytest.raises(NotSupportedError, match=r"parallelism\.tp"):
-        check_sharded(replace(request(), plan=odd), WORLD)
+EIGHT = Parallelism(world_size=8, sharding=Sharding.FSDP2)
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "world", "why"),
+    [
+        (Parallelism(world_size=4, tp=2), WORLD, r"parallelism\.tp"),
+        (EIGHT, None, "for 8 ranks under FSDP2, and the job is one process"),
+        (EIGHT, VerifyWorld(size=1), "the job is one process"),
+        (EIGHT, VerifyWorld(size=2), "the job is on ranks under UNSPECIFIED"),
+        (Parallelism(world_size=2), WORLD, "the job is on ranks under FSDP2"),
+    ],
+)
+def test_a_plan_of_ranks_is_refused_on_others(
+    parallelism: Parallelism, world: VerifyWorld | None, why: str
+) -> None:
+    plan = VerifyPlan(actions=RECOMPUTED.actions, parallelism=parallelism)
+    with pytest.raises((InvalidRequestError, NotSupportedError), match=why):
+        check_admissible(VerifyRequest(workload=MLP, plan=plan, world=world), ())
+
+
+def test_a_plan_of_other_ranks_that_share_the_model_alike_is_taken() -> None:
+    plan = VerifyPlan(actions=RECOMPUTED.actions, parallelism=EIGHT)
+    check_admissible(VerifyRequest(workload=MLP, plan=plan, world=WORLD), ())
 
 
 def test_ranks_need_as_many_gpus_and_whole_ones(monkeypatch: pytest.MonkeyPatch) -> None:

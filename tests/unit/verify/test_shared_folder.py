@@ -1,6 +1,7 @@
 """The working folder that ranks share: as it was before each run, and looked at once."""
 
 import pathlib
+from dataclasses import replace
 
 import pytest
 
@@ -8,7 +9,7 @@ pytest.importorskip("torch", reason="the worker needs the extra torch")
 
 from haversack_server.verify.outcome import Outcome
 from haversack_server.verify.ranks import RankOutcome, merged
-from haversack_server.worker.effects import Effects
+from haversack_server.worker.effects import OPENED, Effects
 from haversack_server.worker.shared_folder import SharedFolder
 
 
@@ -32,6 +33,40 @@ def test_every_run_of_ranks_finds_the_folder_as_the_factory_left_it(tmp_path: pa
         "rank 1 printed text": "0 characters",
         "file log1.txt": "4 B 43b9fe3c",
     }
+
+
+def written(folder: pathlib.Path, content: bytes, *, writers: int) -> str:
+    """Tell of a file that as many ranks were seen to open."""
+    shared = SharedFolder(folder)
+    shared.put_back()
+    (folder / "log").write_bytes(content)
+    seen = {f"{OPENED}./log": "1 times"}
+    ranks = [
+        replace(rank, outcome=replace(rank.outcome, state=seen if rank.rank < writers else {}))
+        for rank in two_ranks()
+    ]
+    found = shared.looked_at(ranks)[0].files["file log"]
+    (folder / "log").unlink()
+    return found
+
+
+@pytest.mark.parametrize("writers", [0, 2])
+def test_lines_of_several_ranks_have_no_order(tmp_path: pathlib.Path, writers: int) -> None:
+    first = written(tmp_path, b"rank 0\nrank 1\n", writers=writers)
+    assert first == written(tmp_path, b"rank 1\nrank 0\n", writers=writers)
+    assert first != written(tmp_path, b"rank 1\nrank 1\n", writers=writers)
+
+
+def test_of_what_several_ranks_write_and_is_no_text_the_size_is_told(
+    tmp_path: pathlib.Path,
+) -> None:
+    assert written(tmp_path, b"\0\1", writers=2) == "2 B"
+
+
+def test_all_of_a_file_of_one_rank_is_compared(tmp_path: pathlib.Path) -> None:
+    swapped = [written(tmp_path, each, writers=1) for each in (b"1\n2\n", b"2\n1\n")]
+    binary = [written(tmp_path, each, writers=1) for each in (b"\0\1", b"\0\2")]
+    assert len({*swapped, *binary}) == 4
 
 
 def test_a_folder_that_a_driver_writes_to_is_not_looked_at(tmp_path: pathlib.Path) -> None:

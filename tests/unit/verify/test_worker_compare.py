@@ -54,9 +54,8 @@ def test_equal_values_give_no_row(value: Any) -> None:
         (ONE, ONE + 1e-3, Closeness.DIFFERENT),
         (ONE.bfloat16(), (ONE + 0.01).bfloat16(), Closeness.CLOSE),
         (ONE.bfloat16(), torch.tensor([1.0, -2.1]).bfloat16(), Closeness.DIFFERENT),
-        (MANY.bfloat16(), (MANY + 1e-3).bfloat16(), Closeness.CLOSE),  # a last bit of the largest
-        (MANY * 1e3, MANY * 1e3 + 1e-4, Closeness.CLOSE),
-        (MANY * 1e3, MANY * 1e3 + 1e-2, Closeness.DIFFERENT),
+        (MANY.bfloat16(), (MANY + 1e-3).bfloat16(), Closeness.DIFFERENT),
+        (MANY * 1e3, MANY * 1e3 + 1e-4, Closeness.DIFFERENT),
         (ONE.double(), ONE.double() + 1e-6, Closeness.DIFFERENT),
         (torch.tensor([0.0]), torch.tensor([-0.0]), Closeness.CLOSE),
         (torch.tensor([math.nan]), torch.tensor([0.0]), Closeness.DIFFERENT),
@@ -74,28 +73,6 @@ def test_other_bits_are_measured_against_the_tolerance(
     assert row.closeness is closeness
     assert row.max_difference is not None
     assert "tolerance" in row.note or "must be equal" in row.note
-
-
-@pytest.mark.parametrize(
-    ("weight", "plain", "other", "closeness"),
-    [
-        (1e-7, 2e-14, 3e-14, Closeness.CLOSE),
-        (1e-7, 2e-14, 2e-9, Closeness.DIFFERENT),  # only one of them is rounding
-        (1e-7, 2e-9, 2e-14, Closeness.DIFFERENT),
-        (1e-7, 2e-9, 3e-9, Closeness.DIFFERENT),
-        (math.inf, 2e-14, 3e-14, Closeness.DIFFERENT),
-        (1e-7, 2e-14, math.nan, Closeness.DIFFERENT),
-    ],
-)
-def test_a_gradient_that_is_0_but_for_rounding_is_measured_by_its_module(
-    weight: float, plain: float, other: float, closeness: Closeness
-) -> None:
-    one = {"k.bias": ONE * plain, "k.weight": ONE * weight, "q.weight": ONE}
-    two = one | {"k.bias": ONE * other}
-    (row,) = rows(Facet.PARAMETER_GRADIENTS, one, two)
-    assert (row.name, row.closeness) == ("k.bias", closeness)
-    (row,) = rows(Facet.OUTPUTS, one, two)
-    assert row.closeness is Closeness.DIFFERENT
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 8), (1, 9), (2, 10), (1, 4), (3, 5)])

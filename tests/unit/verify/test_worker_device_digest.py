@@ -29,17 +29,32 @@ def one_bit(tensor: Any) -> None:
     tensor.view(torch.int32)[-1] ^= 1
 
 
+def all_bits(tensor: Any) -> None:
+    tensor.view(torch.int64).bitwise_not_()
+
+
+def all_bits_of_a_word(tensor: Any) -> None:
+    tensor.view(torch.int64)[3] ^= -1
+
+
 @pytest.fixture(autouse=True)
 def short_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_digest, "_WORDS", 5)
 
 
-@pytest.mark.parametrize("change", [swapped, two_signs, across_parts, one_bit])
+@pytest.mark.parametrize(
+    "change", [swapped, two_signs, across_parts, one_bit, all_bits, all_bits_of_a_word]
+)
 def test_what_cancels_in_a_sum_changes_a_digest(change: Callable[[Any], None]) -> None:
     changed = GIVEN.clone()
     assert digest_in_place(changed) == digest_in_place(GIVEN)
     change(changed)
     assert digest_in_place(changed) != digest_in_place(GIVEN)
+
+
+def test_no_bits_and_all_bits_have_two_digests() -> None:
+    nothing = torch.zeros(20, dtype=torch.int64)
+    assert digest_in_place(nothing) != digest_in_place(~nothing)
 
 
 def test_a_tail_that_is_no_word_and_an_odd_beginning_count_too() -> None:

@@ -217,6 +217,47 @@ def test_a_buffer_that_a_replay_writes_is_named_and_none_that_only_its_forward_d
     assert others == ["norm.num_batches_tracked", "norm.running_mean", "norm.running_var"]
 
 
+def watched(model: Any, given: Any, stands: bool = True) -> tuple[str, ...]:
+    """Name what replays of a model write, as a run's probe does."""
+    leaves = find_leaves(Workload(model))
+    watch = BufferWatch(leaves.modules, leaves.stood if stands else {})
+    run(watch, model, given)
+    return watch.found()
+
+
+class Keeping(nn.Module):
+    """Keeps its last result in a buffer, which a replay writes to the same bits."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.last: Any
+        self.register_buffer("last", torch.zeros(size))
+        self.taught = nn.Parameter(torch.zeros(size), requires_grad=False)
+
+    def forward(self, x: Any) -> Any:
+        self.last.copy_(x.detach())
+        self.taught.add_(1)
+        return (x * 2).sin()
+
+
+@pytest.mark.parametrize("size", [2, 2**15])
+@pytest.mark.parametrize("stands", [True, False])
+def test_what_is_written_to_what_it_held_is_not_named_however_large(
+    size: int, stands: bool
+) -> None:
+    assert watched(Keeping(size), torch.ones(size, requires_grad=True), stands) == ("taught",)
+
+
+def test_layers_without_a_shape_are_looked_at_by_both_probes() -> None:
+    model: Any = nn.ModuleDict({"used": Counting(), "unused": nn.LazyBatchNorm1d()})
+    model.forward = model["used"].forward
+    model.unused.late = nn.UninitializedParameter(requires_grad=False)
+    assert watched(model, torch.ones(2, requires_grad=True)) == ()
+    watch = StateWatch(module_paths(model))
+    run(watch, lambda x: model(x), torch.ones(2, requires_grad=True))
+    assert [change.name for change in watch.found()] == ["model.used.calls"]
+
+
 def test_a_region_that_reaches_too_much_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(region_state, "MOST_THINGS", 10)
     watch = StateWatch({})

@@ -24,6 +24,7 @@ torch = pytest.importorskip("torch", reason="the worker needs the extra torch")
 numpy = pytest.importorskip("numpy")
 
 from torch import nn  # noqa: E402
+from torch.nn.utils import prune  # noqa: E402
 
 from haversack_server.worker.reach import tensor_digest  # noqa: E402
 from haversack_server.worker.state import snapshot  # noqa: E402
@@ -256,6 +257,14 @@ def test_a_weight_that_a_hook_computes_anew_is_no_state_of_its_own() -> None:
     layer: Any = nn.utils.spectral_norm(nn.Linear(2, 2))
     assert not differing(layer, lambda it: setattr(it, "weight", it.weight * 2))
     assert differing(layer, lambda it: it.weight_orig.data.mul_(2)) == {"root.weight_orig"}
+
+
+def test_what_is_only_named_as_if_it_were_computed_is_state() -> None:
+    pruned: Any = prune.identity
+    layer = pruned(nn.Linear(2, 2), "weight")
+    layer.scale_orig, layer.scale = nn.Parameter(torch.ones(2)), []
+    assert not differing(layer, lambda it: setattr(it, "weight", it.weight * 2))
+    assert differing(layer, lambda it: it.scale.append(1)) == {"root.scale", "root.scale[0]"}
 
 
 def test_where_text_goes_is_no_state() -> None:

@@ -11,6 +11,7 @@ from torch import nn  # noqa: E402
 
 from haversack.torch.regions import as_given  # noqa: E402
 from haversack_server.worker import blocks  # noqa: E402
+from haversack_server.worker.region_functions import RegionFunctions  # noqa: E402
 from haversack_server.worker.region_names import region_name  # noqa: E402
 
 
@@ -57,3 +58,28 @@ def test_a_segment_is_named_by_its_ends(monkeypatch: pytest.MonkeyPatch) -> None
     assert segments == ["0", "1"]
     torch.utils.checkpoint.checkpoint_sequential(net, 2, 1, use_reentrant=False)
     assert segments[2:] == ["0 to 1"]
+
+
+class AnswersAnything:
+    def __call__(self, given: Any) -> Any:
+        return given
+
+    def __getattr__(self, name: str) -> Any:
+        return AnswersAnything()
+
+
+class Raises(AnswersAnything):
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(name)
+
+    @property
+    def __self__(self) -> Any:
+        raise RuntimeError("asked whose method it is")
+
+
+@pytest.mark.parametrize("kind", [AnswersAnything, Raises])
+def test_an_object_is_named_by_its_type_whatever_it_answers(kind: type[AnswersAnything]) -> None:
+    tree, function = Tree(), kind()
+    names = blocks.module_names(tree)
+    assert region_name(function, names) == kind.__qualname__
+    assert RegionFunctions(names).name(functools.partial(function)) == kind.__qualname__

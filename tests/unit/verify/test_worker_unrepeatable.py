@@ -1,0 +1,61 @@
+"""What is heard of a step that asks what no seed repeats, beside clocks and entropy by name."""
+
+import datetime
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the worker needs the extra torch")
+
+from haversack_server.worker.unrepeatable import Unrepeatable  # noqa: E402
+
+
+class Moment(datetime.datetime):
+    """A moment that prints otherwise."""
+
+
+@pytest.mark.parametrize(
+    ("ask", "name"),
+    [
+        (lambda: time.clock_gettime(time.CLOCK_REALTIME), "time.clock_gettime"),
+        (lambda: time.strftime("%H"), "time.strftime"),
+        (lambda: datetime.datetime.today(), "datetime.today"),
+        (lambda: datetime.date.today(), "date.today"),
+        (lambda: Moment.now(), "datetime.now"),
+        (lambda: random.Random(), "random.seed"),
+        (lambda: torch.Generator().seed(), "torch.Generator.seed"),
+        (lambda: torch.default_generator.seed(), "torch.Generator.seed"),
+    ],
+)
+def test_what_is_asked_is_heard(ask: Callable[[], object], name: str) -> None:
+    with Unrepeatable() as heard:
+        ask()
+    assert heard.asked == (name,)
+
+
+def test_a_seed_that_is_given_repeats() -> None:
+    with Unrepeatable() as heard:
+        random.Random(5)
+        torch.Generator().manual_seed(5)
+    assert heard.asked == ()
+
+
+def test_seeding_of_all_generators_is_heard_in_the_code_of_torch() -> None:
+    state = torch.get_rng_state()
+    with Unrepeatable() as heard:
+        torch.seed()
+    torch.set_rng_state(state)
+    assert "torch.Generator.seed" in heard.asked
+
+
+def test_no_property_of_the_users_is_run() -> None:
+    def raising(_: object) -> type:
+        raise RuntimeError("asked for its class")
+
+    log: Any = type("Log", (list,), {"__class__": property(raising)})()
+    with Unrepeatable() as heard:
+        log.append(1)
+    assert (len(log), heard.asked) == (1, ())
