@@ -169,12 +169,14 @@ def _unless_rounding(
     if plain.dtype not in TOLERANCES:
         return row
     relative, absolute = TOLERANCES[plain.dtype]
+    zero = rounding.nearly_zero(plain.dtype, relative, modules.largest_beside(row.name))
+    size = modules.size_of(row.name) if row.name in modules.gradients else rounding.largest(plain)
+    if not rounding.may_be(row.max_difference or 0.0, size, plain.dtype, relative, zero):
+        return row
     outside = (other - plain).abs() > relative * plain.abs() + absolute * _scale(plain)
     if rounding.is_last_bit(plain, other, relative, outside):
         return _marked(row, "within last bits of the largest value")
-    zero = rounding.nearly_zero(plain.dtype, relative, modules.largest_beside(row.name))
-    sizes = (rounding.largest(plain), rounding.largest(other))
-    if max(sizes) > zero or not rounding.is_noise(plain, other):
+    if max(size, rounding.largest(other)) > zero or not rounding.is_noise(plain, other):
         return row
     said = f"both are 0 within {zero:.2g}, rounding of the largest gradient of their module"
     return _marked(row, said)

@@ -11,6 +11,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from haversack_server.worker.unrepeatable import unheard
+
 # By its name: to load the class of sharded tensors takes seconds.
 _SHARDED = "torch.distributed.tensor"
 
@@ -35,15 +37,19 @@ class LiveStorages(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if any(each.__module__.startswith(_SHARDED) for each in types):
             return NotImplemented  # what it does to this rank's own part comes here next
         result = func(*args, **(kwargs or {}))
-        given = {id(storage) for storage in _storages((args, kwargs))}
+        with unheard():
+            self._note((args, kwargs), result)
+        return result
+
+    def _note(self, given: Any, result: Any) -> None:
+        known = {id(storage) for storage in _storages(given)}
         for storage in _storages(result):
             # A storage that was given is a view or an update, unless the operation resized it.
-            if id(storage) not in given or id(storage) in self._sizes:
+            if id(storage) not in known or id(storage) in self._sizes:
                 self._follow(storage)
         if self._resized:
             self._read_sizes()
         self.peak_bytes = max(self.peak_bytes, self.live_bytes)
-        return result
 
     def _follow(self, storage: torch.UntypedStorage) -> None:
         key = id(storage)

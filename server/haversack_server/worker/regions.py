@@ -19,6 +19,7 @@ from torch import nn
 from haversack.torch.regions import SETTINGS
 from haversack_server.worker.quiet import without_records
 from haversack_server.worker.region_functions import RegionFunctions
+from haversack_server.worker.unrepeatable import unheard
 
 Function = Callable[..., Any]
 DEFAULT_CHECK = "default"  # the determinism check of a call that names none
@@ -185,13 +186,15 @@ class Regions:
         if (backward := _backward_id()) >= 0:
             call.backwards.add(backward)
         self._open.append(call)
-        for watcher in self.watchers:
-            watcher.entered(call, given)
+        with unheard():
+            for watcher in self.watchers:
+                watcher.entered(call, given)
         try:
             yield
         finally:
-            for watcher in reversed(self.watchers):
-                watcher.left(call)
+            with unheard():
+                for watcher in reversed(self.watchers):
+                    watcher.left(call)
             self._open.remove(call)
             if call.entries > 1 and call.completions == completions:
                 call.stopped.append(call.calls_made)

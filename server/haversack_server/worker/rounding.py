@@ -31,11 +31,18 @@ _FEW_LOST = 2
 
 @dataclass(slots=True)
 class Modules:
-    """Knows the largest gradient of each module, by the names of ``gradients``; found but once."""
+    """Knows the largest of ``gradients``, each and by its module; looks at each but once."""
 
     gradients: Mapping[str, Any]
-    _members: dict[str, list[torch.Tensor]] = field(default_factory=dict)
+    _members: dict[str, list[str]] = field(default_factory=dict)
+    _sizes: dict[str, float] = field(default_factory=dict)
     _largest: dict[str, float] = field(default_factory=dict)
+
+    def size_of(self, name: str) -> float:
+        """Give the largest magnitude of one."""
+        if name not in self._sizes:
+            self._sizes[name] = largest(self.gradients[name])
+        return self._sizes[name]
 
     def largest_beside(self, name: str) -> float:
         """Give the largest of a parameter's module; 0 where its name is not one that modules give.
@@ -46,15 +53,15 @@ class Modules:
         if not own.isidentifier():
             return 0.0
         if module not in self._largest:
-            sizes = [largest(each) for each in self._of(module)]
+            sizes = map(self.size_of, self._of(module))
             self._largest[module] = max((s for s in sizes if math.isfinite(s)), default=0.0)
         return self._largest[module]
 
-    def _of(self, module: str) -> list[torch.Tensor]:
+    def _of(self, module: str) -> list[str]:
         if not self._members:
             for name, each in self.gradients.items():
                 if isinstance(each, torch.Tensor):
-                    self._members.setdefault(name.rpartition(".")[0], []).append(each)
+                    self._members.setdefault(name.rpartition(".")[0], []).append(name)
         return self._members.get(module, [])
 
 
@@ -68,6 +75,17 @@ def largest(tensor: torch.Tensor) -> float:
 def nearly_zero(dtype: torch.dtype, relative: float, beside: float) -> float:
     """Give how large a gradient may be that is nothing but rounding beside a larger one."""
     return min(relative, _MOST_OF_MODULE * torch.finfo(dtype).eps) * beside
+
+
+def may_be(
+    difference: float, size: float, dtype: torch.dtype, relative: float, zero: float
+) -> bool:
+    """Whether two gradients are near enough for what follows, by their largest difference.
+
+    ``size`` is the largest of the plain one; a bug's difference is mostly far beyond both limits.
+    """
+    last_bits = (relative + _MOST_OF_TENSOR * torch.finfo(dtype).eps) * size
+    return difference <= last_bits or size <= zero
 
 
 def is_noise(plain: torch.Tensor, other: torch.Tensor) -> bool:

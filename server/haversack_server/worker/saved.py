@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from haversack.verify import SavedValues
 from haversack_server.worker import reach
 from haversack_server.worker.regions import DEFAULT_CHECK, Call
+from haversack_server.worker.unrepeatable import unheard
 from haversack_server.worker.unwritten import Unwritten
 
 _PREFIX = "haversack "
@@ -100,7 +101,7 @@ class SavedWatch:
 
     def _saved(self, tensor: torch.Tensor, told: Any) -> "_Saved":
         # Without modes: a mode of selective checkpointing counts every operation in a region.
-        with _disable_current_modes():
+        with _disable_current_modes(), unheard():
             unwritten = self._unwritten.has(tensor)
             about, content = reach.tensor_digest(tensor, skip_content=unwritten, as_it_lies=True)
         if not self._open:

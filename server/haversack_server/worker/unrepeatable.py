@@ -6,6 +6,7 @@ asked, not what became of it: most who ask the clock only write it down, and ``t
 have been given a time.
 """
 
+import contextlib
 import datetime
 import os
 import random
@@ -13,6 +14,7 @@ import sys
 import threading
 import time
 import types
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -36,6 +38,9 @@ _ASKED = {
 }
 # Methods of classes are made anew for every call, and known by their names.
 _OF_DATES = frozenset({"now", "utcnow", "today"})
+_FUNCTION = types.BuiltinFunctionType
+# Asked first, of every call of a step: thousands, of which a few have such a name.
+_HEARD = frozenset({"seed", *_OF_DATES, *(function.__name__ for function in _ASKED)})
 # What asks for its own purposes: torch, records of loggers, and this product.
 _OTHERS = ("torch.", "logging.", "haversack_server.", "haversack.")
 
@@ -61,15 +66,26 @@ class Unrepeatable:
         threading.setprofile(None)
 
     def _heard(self, frame: types.FrameType, event: str, function: Any) -> None:
-        if event != "c_call":
+        if event != "c_call" or type(function) is not _FUNCTION:
             return
-        if type(function) is not types.BuiltinFunctionType:
+        if function.__name__ not in _HEARD:
             return
         name = _seeding(frame, function)
         if not name and not _is_others(frame):
             name = _name_of(function)
         if name:
             self._names[name] = None
+
+
+@contextlib.contextmanager
+def unheard() -> Iterator[None]:
+    """Hear nothing of this thread for a while: probes look at thousands of things in a region."""
+    listening = sys.getprofile()
+    sys.setprofile(None)
+    try:
+        yield
+    finally:
+        sys.setprofile(listening)
 
 
 def _name_of(function: types.BuiltinFunctionType) -> str:
