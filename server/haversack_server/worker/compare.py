@@ -117,11 +117,11 @@ def _max_difference(plain: torch.Tensor, other: torch.Tensor) -> float:
     if plain.dtype is not torch.float32:  # which is wide enough, and most of what is compared
         wide = torch.complex128 if plain.is_complex() else torch.float64
         plain, other = plain.to(wide), other.to(wide)
-    apart = (plain - other).abs()
-    largest = float(apart.max())
+    apart = plain - other
+    largest = rounding.largest(apart)
     if math.isnan(largest):
         both_nan = plain.isnan() & other.isnan()
-        largest = float(apart.masked_fill(both_nan, 0.0).max())
+        largest = rounding.largest(apart.masked_fill(both_nan, 0.0))
     return math.inf if math.isnan(largest) else largest
 
 
@@ -138,9 +138,9 @@ def _closeness(plain: torch.Tensor, other: torch.Tensor) -> tuple[Closeness, str
 
 def _all_close(plain: torch.Tensor, other: torch.Tensor, relative: float, absolute: float) -> bool:
     """Do what ``allclose`` does, in a fifth of its time where all differences are finite."""
-    apart = (other - plain).abs()
-    if plain.numel() and math.isfinite(float(apart.max())):
-        return bool((apart <= plain.abs().mul_(relative).add_(absolute)).all())
+    apart = other - plain
+    if plain.numel() and math.isfinite(rounding.largest(apart)):
+        return bool((apart.abs_() <= plain.abs().mul_(relative).add_(absolute)).all())
     return torch.allclose(other, plain, rtol=relative, atol=absolute, equal_nan=True)
 
 

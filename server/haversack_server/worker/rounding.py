@@ -69,7 +69,12 @@ def largest(tensor: torch.Tensor) -> float:
     """Give the largest magnitude in a tensor; 0 where it is empty."""
     dense = tensor.detach()
     dense = dense if dense.layout is torch.strided else dense.to_dense()
-    return float(dense.abs().max()) if dense.numel() else 0.0
+    if not dense.numel():
+        return 0.0
+    if dense.is_complex():
+        return float(dense.abs().max())
+    low, high = torch.aminmax(dense)  # takes no second tensor of this size, as abs() does
+    return max(-float(low), float(high))
 
 
 def nearly_zero(dtype: torch.dtype, relative: float, beside: float) -> float:

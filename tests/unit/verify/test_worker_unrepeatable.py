@@ -1,5 +1,6 @@
 """What is heard of a step that asks what no seed repeats, beside clocks and entropy by name."""
 
+import cProfile
 import datetime
 import random
 import time
@@ -10,7 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the worker needs the extra torch")
 
-from haversack_server.worker.unrepeatable import Unrepeatable  # noqa: E402
+from haversack_server.worker.unrepeatable import Unrepeatable, unheard  # noqa: E402
 
 
 class Moment(datetime.datetime):
@@ -59,3 +60,21 @@ def test_no_property_of_the_users_is_run() -> None:
     with Unrepeatable() as heard:
         log.append(1)
     assert (len(log), heard.asked) == (1, ())
+
+
+def test_a_profiler_of_the_users_stays_while_probes_look() -> None:
+    profiler = cProfile.Profile()
+    profiler.enable()
+    with unheard():
+        time.time()
+    profiler.disable()
+    assert any("time.time" in str(entry.code) for entry in profiler.getstats())
+
+
+def test_probes_are_not_heard_and_the_step_is_again_after_them() -> None:
+    with Unrepeatable() as heard:
+        with unheard():
+            time.time()
+        before = heard.asked
+        time.time()
+    assert (before, heard.asked) == ((), ("time.time",))
