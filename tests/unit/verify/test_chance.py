@@ -1,13 +1,6 @@
-"""A step that asks what no seed repeats: what is heard of it, and how often plain runs again."""
+"""A step that asks what no seed repeats: how often plain runs again."""
 
-import datetime
-import os
-import threading
-import time
-import uuid
-from collections.abc import Callable
 from dataclasses import replace
-from time import perf_counter_ns as imported_by_name
 
 import pytest
 
@@ -16,7 +9,6 @@ from haversack_server.verify.chance import MORE_RUNS, MOST_NS, settled
 from haversack_server.verify.comparison import Closeness, Row
 from haversack_server.verify.findings import Outcomes
 from haversack_server.verify.outcome import Outcome
-from haversack_server.worker.unrepeatable import Unrepeatable
 
 PLAIN = Outcome(stage="plain")
 ROW = Row(facet=Facet.OUTPUTS, name="output", closeness=Closeness.DIFFERENT)
@@ -82,29 +74,3 @@ def test_nothing_runs_again_where_nothing_is_to_be_told(runs: Outcomes) -> None:
 def test_a_time_among_the_state_is_no_value() -> None:
     runs = replace(RUNS, again=replace(PLAIN, state={"model.stamp": "2.0"}))
     assert counted(runs, differs_at=2)[0] == 2
-
-
-@pytest.mark.parametrize(
-    ("ask", "name"),
-    [
-        (time.time, "time.time"),
-        (lambda: imported_by_name(), "time.perf_counter_ns"),
-        (uuid.uuid4, "os.urandom"),
-        (lambda: datetime.datetime.now(), "datetime.now"),
-        (lambda: os.getpid(), "os.getpid"),
-    ],
-)
-def test_what_is_asked_is_heard_however_it_is_named(ask: Callable[[], object], name: str) -> None:
-    with Unrepeatable() as heard:
-        ask()
-    assert heard.asked == (name,)
-
-
-def test_other_threads_are_heard_and_nothing_is_afterwards() -> None:
-    with Unrepeatable() as heard:
-        thread = threading.Thread(target=time.time)
-        thread.start()
-        thread.join()
-        sorted([2, 1])
-    time.monotonic()
-    assert heard.asked == ("time.time",)

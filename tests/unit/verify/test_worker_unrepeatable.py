@@ -1,10 +1,14 @@
-"""What is heard of a step that asks what no seed repeats, beside clocks and entropy by name."""
+"""What is heard of a step that asks what no seed repeats, and what is not."""
 
 import cProfile
 import datetime
+import os
 import random
+import threading
 import time
+import uuid
 from collections.abc import Callable
+from time import perf_counter_ns as imported_by_name
 from typing import Any
 
 import pytest
@@ -21,6 +25,11 @@ class Moment(datetime.datetime):
 @pytest.mark.parametrize(
     ("ask", "name"),
     [
+        (time.time, "time.time"),
+        (lambda: imported_by_name(), "time.perf_counter_ns"),
+        (uuid.uuid4, "os.urandom"),
+        (lambda: datetime.datetime.now(), "datetime.now"),
+        (lambda: os.getpid(), "os.getpid"),
         (lambda: time.clock_gettime(time.CLOCK_REALTIME), "time.clock_gettime"),
         (lambda: time.strftime("%H"), "time.strftime"),
         (lambda: datetime.datetime.today(), "datetime.today"),
@@ -31,7 +40,7 @@ class Moment(datetime.datetime):
         (lambda: torch.default_generator.seed(), "torch.Generator.seed"),
     ],
 )
-def test_what_is_asked_is_heard(ask: Callable[[], object], name: str) -> None:
+def test_what_is_asked_is_heard_however_it_is_named(ask: Callable[[], object], name: str) -> None:
     with Unrepeatable() as heard:
         ask()
     assert heard.asked == (name,)
@@ -78,3 +87,13 @@ def test_probes_are_not_heard_and_the_step_is_again_after_them() -> None:
         before = heard.asked
         time.time()
     assert (before, heard.asked) == ((), ("time.time",))
+
+
+def test_other_threads_are_heard_and_nothing_is_afterwards() -> None:
+    with Unrepeatable() as heard:
+        thread = threading.Thread(target=time.time)
+        thread.start()
+        thread.join()
+        sorted([2, 1])
+    time.monotonic()
+    assert heard.asked == ("time.time",)
