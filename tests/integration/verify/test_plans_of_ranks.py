@@ -6,16 +6,25 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.integration.verify.conftest import report_of
 
 from haversack import write_plan
 from haversack.parallelism import Parallelism, Sharding
 from haversack.plan import Plan, PlanRequest
 from haversack.requests import verify_request
-from haversack.run import Budget, Precision, Training, WorkloadReference
+from haversack.run import BlockAction, Budget, Precision, Training, WorkloadReference
 from haversack.torch import profile
 from haversack.torch.optimizers import with_optimizer
 from haversack.training import NumberType, Optimizer
-from haversack.verify import Facet, FacetValue, VerifyReport, VerifyVerdict
+from haversack.verify import (
+    Facet,
+    FacetValue,
+    VerifyPlan,
+    VerifyReport,
+    VerifyRequest,
+    VerifyVerdict,
+    VerifyWorld,
+)
 from haversack_server.jobs import JobRunner
 from haversack_server.plan.answer import plan
 from haversack_server.verify.predictions import NUMBERS_BYTES
@@ -49,9 +58,7 @@ async def verified(
     write_plan(answer, path)
     asked: dict[str, Any] = {"workload": "mlp", "args": MLP, "plan": path}
     request = verify_request(**asked, shard=shard, world_size=ranks)
-    events = [event async for event in runner.submit(request).events()]
-    report = events[-1].report
-    assert report is not None
+    report = await report_of(runner, request)
     assert report.failure is None
     return report
 
@@ -137,3 +144,26 @@ async def test_a_plan_of_other_ranks_is_applied_and_not_measured(
     assert report.sharded is not None
     assert [each.planned_peak_bytes for each in report.sharded.ranks] == [None, None]
     assert any("The plan is for 8 ranks under" in each for each in report.assumptions)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("case", "said"),
+    [("once", "ValueError: a second forward"), ("once_in_memory", "OutOfMemoryError: no room")],
+)
+async def test_a_measured_step_that_raises_on_ranks_is_said_and_decides_nothing(
+    runner: JobRunner, case: str, said: str
+) -> None:
+    actions = tuple(
+        BlockAction(block=f"layers.{place}", option=option)
+        for place, option in enumerate(("recompute", "save"))
+    )
+    request = VerifyRequest(
+        workload=WorkloadReference(entry_point=f"jobworkloads.ranks:{case}"),
+        plan=VerifyPlan(actions=actions, parallelism=Parallelism(world_size=2)),
+        world=VerifyWorld(size=2, sharding=Sharding.REPLICATED),
+    )
+    report = await report_of(runner, request)
+    assert (report.failure, report.verdict) == (None, VerifyVerdict.EQUIVALENT)
+    assert report.applied is None
+    assert any(said in each for each in report.assumptions)

@@ -164,6 +164,28 @@ class Counting(nn.Module):
         return self.linear(hidden * float(self.calls)).tanh()
 
 
+class Once(Blocks):
+    """Raises in a second forward of one process, as whole steps that are measured have it."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(lambda hidden: hidden)
+        self.error, self.has_run = error, False
+
+    def forward(self, x: Tensor) -> Any:
+        if self.has_run:
+            raise self.error
+        self.has_run = True
+        return super().forward(x)
+
+
+def once() -> Workload:
+    return Workload(Once(ValueError("a second forward")), (torch.randn(3, WIDTH),))
+
+
+def once_in_memory() -> Workload:
+    return Workload(Once(torch.OutOfMemoryError("no room (played)")), (torch.randn(3, WIDTH),))
+
+
 def counting() -> Workload:
     made = Blocks(lambda hidden: hidden)
     made.layers[1] = Counting()
