@@ -94,21 +94,30 @@ def _model(step: Callable[[], object] | Workload, model: nn.Module | None) -> nn
 
 
 def _step_of(workload: Workload) -> Callable[[], object]:
-    """Make the step of a training loop of the workload; the next one has arguments of its own."""
-    given = (workload.args, dict(workload.kwargs))
+    """Make the step of a training loop of the workload."""
 
     def step() -> None:
-        output = workload.model(*workload.args, **workload.kwargs)
-        loss = loss_of(workload, output).tensor
-        if workload.between_forward_and_backward is not None:
-            workload.between_forward_and_backward()
-        torch.autograd.backward(loss)
-        if workload.optimizer is not None:
-            workload.optimizer.step()
-        inner_module(workload.model).zero_grad(set_to_none=True)
-        forget_gradients(given)
+        run_microbatch(workload)
+        run_optimizer(workload)
 
     return step
+
+
+def run_microbatch(workload: Workload) -> None:
+    """Run a workload's forward and its backward."""
+    output = workload.model(*workload.args, **workload.kwargs)
+    loss = loss_of(workload, output).tensor
+    if workload.between_forward_and_backward is not None:
+        workload.between_forward_and_backward()
+    torch.autograd.backward(loss)
+
+
+def run_optimizer(workload: Workload) -> None:
+    """End a workload's step: the next one has no gradients, and arguments of its own."""
+    if workload.optimizer is not None:
+        workload.optimizer.step()
+    inner_module(workload.model).zero_grad(set_to_none=True)
+    forget_gradients((workload.args, dict(workload.kwargs)))
 
 
 def _blocks(

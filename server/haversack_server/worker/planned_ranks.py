@@ -13,8 +13,8 @@ import torch
 
 from haversack.torch import Workload
 from haversack.torch.blocks import inner_module
-from haversack.torch.loss import loss_of
-from haversack.torch.optimizers import forget_gradients, storage_bytes
+from haversack.torch.measuring import run_microbatch, run_optimizer
+from haversack.torch.optimizers import storage_bytes
 from haversack.torch.sharding import own_part
 from haversack.verify import VerifyApplied, VerifyPlan
 from haversack_server.worker import spread
@@ -117,30 +117,16 @@ class _Steps:
 
     def settle(self) -> None:
         """Make what a first step makes and later ones keep: buffers, the optimizer's state."""
-        self.meter.peak_bytes(self._forward_and_backward, lambda: 0)
-        self._optimize()  # its state is not followed, and stands from here on
+        self.meter.peak_bytes(lambda: run_microbatch(self.workload), lambda: 0)
+        run_optimizer(self.workload)  # its state is not followed, and stands from here on
 
     def peak_bytes(self) -> int:
         """Run steps, and give the least of their peaks."""
         return min(self.meter.peak_bytes(self._step, self._standing) for _ in range(_STEPS))
 
     def _step(self) -> None:
-        self._forward_and_backward()
-        self._optimize()
-
-    def _forward_and_backward(self) -> None:
-        workload = self.workload
-        output = workload.model(*workload.args, **workload.kwargs)
-        loss = loss_of(workload, output).tensor
-        if workload.between_forward_and_backward is not None:
-            workload.between_forward_and_backward()
-        torch.autograd.backward(loss)
-
-    def _optimize(self) -> None:
-        if self.workload.optimizer is not None:
-            self.workload.optimizer.step()
-        inner_module(self.workload.model).zero_grad(set_to_none=True)
-        forget_gradients((self.workload.args, dict(self.workload.kwargs)))
+        run_microbatch(self.workload)
+        run_optimizer(self.workload)
 
     def _standing(self) -> int:
         """Add up a rank's own parameters and optimizer state, buffers and arguments."""
