@@ -171,11 +171,11 @@ class Once(Blocks):
         super().__init__(lambda hidden: hidden)
         self.error, self.has_run = error, False
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, hidden: Tensor) -> Any:
         if self.has_run:
             raise self.error
         self.has_run = True
-        return super().forward(x)
+        return super().forward(hidden)
 
 
 def once() -> Workload:
