@@ -23,6 +23,7 @@ from haversack.verify import VerifyReport, VerifyRequest
 from haversack_server.verify import frames, records
 
 ROUNDS = 7
+ROUNDS_OF_WHOLE = 5
 # The step of the measurements that the gates come from: 4 blocks, width 384, 4 texts of 128 tokens.
 ARGUMENTS = {"width": 384, "layers": 4, "heads": 6, "tokens": 128, "batch": 4}
 NAMED = WorkloadReference(name="gpt2-tiny", args_json=json.dumps(ARGUMENTS))
@@ -33,10 +34,13 @@ GATES = {"probe of saved values": 1.25, "probe of state": 1.2}
 
 def costs() -> Iterator[Row]:
     """Measure every probe, and whole jobs that find nothing and that find a difference."""
+    from haversack_server.worker.run import make_ready
+    from haversack_server.worker.zoo import FACTORIES
     from haversack_server.worker.zygote import warm
 
     warm()
-    times = _steps()
+    ready = make_ready(FACTORIES[NAMED.name](**ARGUMENTS), REQUEST)
+    times = _steps(ready)
     base = times[CHECKPOINTED]
     yield Row("costs", CHECKPOINTED, median(base) / 1e6, "ms")
     yield Row("costs", f"{PLAIN}, against it", _ratio(times[PLAIN], base), "x")
@@ -49,19 +53,28 @@ def costs() -> Iterator[Row]:
         "whole job, DIFFERENT, with its trace": replace(REQUEST, preserve_rng_state=False),
     }
     for what, request in wholes.items():
-        spent = [_whole(request) for _ in range(3)]
-        yield at_most("costs", what, median(spent) / median(base), 6)
+        yield at_most("costs", what, _whole_against_step(ready, request), 6)
 
 
 def _ratio(times: list[int], base: list[int]) -> float:
     return median(one / other for one, other in zip(times, base, strict=True))
 
 
-def _steps() -> Mapping[str, list[int]]:
+def _whole_against_step(ready: Any, request: VerifyRequest) -> float:
+    """Give the median of whole jobs, each against checkpointed steps right before and after it."""
+    ratios = []
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(ROUNDS_OF_WHOLE):
+            before = _step_ns(ready, folder, True, frozenset())
+            spent = _whole(request)
+            after = _step_ns(ready, folder, True, frozenset())
+            ratios.append(2 * spent / (before + after))
+    return median(ratios)
+
+
+def _steps(ready: Any) -> Mapping[str, list[int]]:
     """Time every kind of step, in turn, for a number of rounds; nanoseconds."""
     from haversack_server.worker.probes import OF_CHECKPOINTED, Probe
-    from haversack_server.worker.run import make_ready
-    from haversack_server.worker.zoo import FACTORIES
 
     kinds: dict[str, tuple[bool, frozenset[Probe]]] = {
         PLAIN: (False, frozenset()),
@@ -74,7 +87,6 @@ def _steps() -> Mapping[str, list[int]]:
         "probes of a job, all of them": (True, OF_CHECKPOINTED),
         "trace": (True, frozenset({Probe.TRACE})),
     }
-    ready = make_ready(FACTORIES[NAMED.name](**ARGUMENTS), REQUEST)
     times: dict[str, list[int]] = {kind: [] for kind in kinds}
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(ROUNDS):

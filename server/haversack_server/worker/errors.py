@@ -37,6 +37,10 @@ class JobEnded(Exception):  # noqa: N818 - it ends a job, and is never seen outs
         self.failure = failure
 
 
+class StepEnded(BaseException):
+    """Raised in a step by a probe that has seen enough: the rest of the step is not run."""
+
+
 class BadWorkloadError(Exception):
     """The factory cannot be found or called, or what it returns cannot be run."""
 

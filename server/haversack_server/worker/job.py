@@ -10,7 +10,7 @@ cannot be forked. So where building the workload uses one, every run builds it i
 
 import pathlib
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -230,10 +230,20 @@ class _Job:
         control = None if raised else self._control(wrapped)
         runs = replace(runs, watched=watched, control=control)
         if is_unexplained(runs):
-            last = watched.first_different_call
-            traced = self._run(TRACED, probes=OF_TRACED, last_traced=last, **settings)
-            runs = replace(runs, traced=traced)
+            runs = replace(runs, traced=self._traced(watched.first_different_call, settings))
         return runs
+
+    def _traced(self, last: int | None, settings: Mapping[str, Any]) -> Outcome:
+        """Trace up to a call whose replay is known to differ; to the end where that shows none.
+
+        Traced replays are not stopped early, and where regions lie in each other may make calls
+        that others did not.
+        """
+        traced = self._run(TRACED, probes=OF_TRACED, last_traced=last, **settings)
+        if traced.first_difference is None and last is not None:
+            self.total += 1
+            traced = self._run(TRACED, probes=OF_TRACED, **settings)
+        return traced
 
     def _planned(self, runs: Outcomes) -> Outcome | None:
         """Measure steps of the plan; where one raises there is no peak."""

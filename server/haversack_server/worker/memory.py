@@ -42,10 +42,12 @@ class LiveStorages(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
     def _note(self, given: Any, result: Any) -> None:
-        known = {id(storage) for storage in _storages(given)}
-        for storage in _storages(result):
+        made = _storages(result)
+        unknown = any(id(storage) not in self._sizes for storage in made)
+        before = {id(storage) for storage in _storages(given)} if unknown else ()
+        for storage in made:
             # A storage that was given is a view or an update, unless the operation resized it.
-            if id(storage) not in known or id(storage) in self._sizes:
+            if id(storage) in self._sizes or id(storage) not in before:
                 self._follow(storage)
         if self._resized:
             self._read_sizes()
@@ -53,10 +55,13 @@ class LiveStorages(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _follow(self, storage: torch.UntypedStorage) -> None:
         key = id(storage)
-        _, before = self._sizes.get(key, (None, 0))
-        freed = weakref.ref(storage, lambda _: self._forget(key))
-        self._sizes[key] = (freed, storage.nbytes())
-        self.live_bytes += storage.nbytes() - before
+        size = storage.nbytes()
+        followed, before = self._sizes.get(key, (None, 0))
+        if followed is not None and size == before:
+            return
+        freed = followed or weakref.ref(storage, lambda _: self._forget(key))
+        self._sizes[key] = (freed, size)
+        self.live_bytes += size - before
 
     def _read_sizes(self) -> None:
         for key, (held, before) in list(self._sizes.items()):

@@ -5,7 +5,6 @@ classes. Not seen: what lies in C extensions, and the globals of libraries.
 """
 
 import collections
-import ctypes
 import enum
 import functools
 import io
@@ -28,6 +27,7 @@ from haversack.torch.sharding import own_part
 from haversack_server.worker import reach_code, reach_library
 from haversack_server.worker.attributes import attributes_of
 from haversack_server.worker.device_digest import LARGE_BYTES, digest_in_place
+from haversack_server.worker.memory_digest import memory_digest
 from haversack_server.worker.ownership import is_users
 from haversack_server.worker.rng import digest
 
@@ -97,8 +97,7 @@ def tensor_digest(
         return about, digest_in_place(flat.contiguous())
     flat = flat.cpu().contiguous().flatten().view(torch.uint8)
     # Not by numpy(): a storage that it has seen cannot be resized, as ``fully_shard`` does.
-    content = (ctypes.c_char * flat.numel()).from_address(flat.data_ptr())
-    return about, digest(memoryview(content))
+    return about, memory_digest(flat.data_ptr(), flat.numel())
 
 
 def dense_part(tensor: torch.Tensor) -> torch.Tensor:

@@ -4,6 +4,7 @@ Says which loss was taken and in which part the workload raised. Knows nothing o
 or other runs.
 """
 
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from haversack.verify import VerifySchedule
 from haversack_server.verify.outcome import Raised
 from haversack_server.worker.accumulation import Accumulation, Unreduced
 from haversack_server.worker.compare import flatten
-from haversack_server.worker.errors import BadWorkloadError, raised_in
+from haversack_server.worker.errors import BadWorkloadError, StepEnded, raised_in
 from haversack_server.worker.fork import print_fault
 from haversack_server.worker.taken_gradients import TakenGradients
 
@@ -47,7 +48,8 @@ class Step:
     def run(self) -> None:
         """Run the step; an exception of the workload is kept in ``raised``."""
         try:
-            self._microbatches()
+            with contextlib.suppress(StepEnded):
+                self._microbatches()
         except BadWorkloadError:
             raise
         except BaseException as error:  # whatever user code raises, SystemExit too, is its outcome

@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from haversack.verify import FirstDifference
 from haversack_server.verify.tracing import Operation, TensorRecord, first_difference
 from haversack_server.worker import reach
-from haversack_server.worker.errors import text_of
+from haversack_server.worker.errors import StepEnded, text_of
 from haversack_server.worker.ownership import is_users
 from haversack_server.worker.regions import Call
 from haversack_server.worker.unwritten import Unwritten, storage_of
@@ -36,7 +36,8 @@ class TraceWatch:
     """Records every entry into a region; afterwards finds the first difference.
 
     ``last_call`` is the number of the last call that is recorded: where a call is known whose
-    replay differs, none after it can be the first. None records all.
+    replay differs, none after it can be the first. None records all. The step ends with a replay of
+    that call that differs: backward comes to calls before it later, where it comes to them at all.
     """
 
     modules: Mapping[int, str]
@@ -65,8 +66,11 @@ class TraceWatch:
 
     def left(self, call: Call) -> None:
         """End the record of an entry."""
-        if self.records(call):
-            self._open.pop().__exit__(None, None, None)
+        if not self.records(call):
+            return
+        self._open.pop().__exit__(None, None, None)
+        if call.number == self.last_call and call.entries > 1 and self.first_difference():
+            raise StepEnded
 
     def first_difference(self) -> FirstDifference | None:
         """Compare every replay with its forward, in the order of the forwards."""
