@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from haversack.verify import DifferenceCause
+from haversack.verify import DifferenceCause, VerifySchedule
 
 Verify = Callable[..., Awaitable[Any]]
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -58,6 +58,13 @@ async def test_a_difference_that_only_early_stop_makes_is_said(verify: Verify) -
     report = await verify(case="rrelu_last")
     assert report.first_difference is None
     assert any("stopping early" in sentence for sentence in report.assumptions)
+
+
+async def test_a_difference_is_placed_though_traced_replays_make_more_calls(verify: Verify) -> None:
+    case = "nested:differs_in_the_second_step"
+    found = (await verify(case=case, schedule=VerifySchedule.TWO_STEPS)).first_difference
+    assert (found.region, found.operation) == ("Nested.scaled", "aten.mul.Tensor")
+    assert "changed since its forward: model.in_forward (True, then False)" in found.detail
 
 
 async def test_a_trace_does_not_disturb_selective_checkpointing(verify: Verify) -> None:
