@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from haversack.errors import InternalError
-from haversack_server.leftovers import remove_folder, tail
+from haversack_server.leftovers import OUTPUT, remove_folder, tail
 from haversack_server.processes import Process, start_afresh
 from haversack_server.verify import reports
 from haversack_server.verify.frames import FrameError
@@ -92,6 +92,6 @@ class Worker:
             raise InternalError(f"a worker sent something that is no answer: {wrong}") from wrong
         status = await self.process.status()
         how = "was lost" if status is None else reports.ended(status)
-        last = tail(self.scratch / "output.txt").strip().rpartition("\n")[2]
+        last = tail(self.scratch / OUTPUT).strip().rpartition("\n")[2]
         said = f": {last[:200]}" if last else ""
         raise WorkerLostError(f"{how} before its answer{said}")

@@ -21,6 +21,7 @@ from haversack.verify import (
 )
 from haversack.verify_devices import VerifyDevice
 from haversack_server.job import Job
+from haversack_server.leftovers import VALUES
 from haversack_server.local_place import LocalPlace
 from haversack_server.places import JobProcess, Place, Start
 from haversack_server.processes import NotStartedError
@@ -140,7 +141,7 @@ class Executor:
             "allow": self._allow,
             "path": self._path,
             "weights_dirs": self._weights_dirs,
-            "values_file": f"{scratch}/values.pt",
+            "values_file": f"{scratch}/{VALUES}",
         }
 
     async def _listen(
@@ -149,7 +150,7 @@ class Executor:
         told = 0
         while (message := await process.receive()) is not None:
             if "report" in message:
-                return from_json(VerifyReport, message["report"])
+                return _own(job, from_json(VerifyReport, message["report"]))
             told += 1
             if told > _MOST_STAGES:
                 raise FrameError(f"there are more than {_MOST_STAGES} frames before the report")
@@ -166,6 +167,14 @@ class Executor:
             message=f"The job's process {how} before its report",
             exit_status=status,
         )
+
+
+def _own(job: Job, report: VerifyReport) -> VerifyReport:
+    """Take what a process reports for its own job, of which it may say what it likes."""
+    if not report.verdict:
+        raise FrameError("it has no verdict")
+    begun = reports.blank(job.request, job.job_id)
+    return replace(report, job_id=begun.job_id, workload=begun.workload, seed=begun.seed)
 
 
 async def _unless_overfilled(

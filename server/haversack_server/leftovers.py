@@ -13,6 +13,9 @@ import stat
 from collections.abc import Iterator
 from typing import IO
 
+# A job's own files in its folder: what it printed, and the values of its first run. Hidden, and of
+# no kind that training looks for there, or removes.
+OUTPUT, VALUES = ".haversack.output", ".haversack.values"
 _TAIL_BYTES = 4096
 DEEPEST = 64  # folders within folders that are counted
 _BLOCK_BYTES = 512  # of st_blocks, whatever the file system's own

@@ -19,14 +19,13 @@ from haversack.verify_devices import ListVerifyDevicesResponse, VerifyDevice
 from haversack_server.gpus import nvml
 from haversack_server.gpus.attached import GpuUnavailableError, attached_gpus
 from haversack_server.gpus.taking import listed, take
-from haversack_server.leftovers import DEEPEST, remove_folder, size_of, tail
+from haversack_server.leftovers import DEEPEST, OUTPUT, remove_folder, size_of, tail
 from haversack_server.places import JobProcess, Start
 from haversack_server.processes import NotStartedError, Process, start_afresh
 from haversack_server.verify.admissible import check_attached
 from haversack_server.verify.shardable import devices_of
 from haversack_server.zygote import Zygote
 
-OUTPUT = "output.txt"  # in a job's scratch folder: what it printed
 _LOOK_S = 1.0
 _MOST_ENTRIES = 100_000  # of a scratch folder; to look at as many takes a fraction of a second
 

@@ -86,7 +86,7 @@ class Planner:
     async def _planned(self, workload: "_Workload", request: PlanRequest, solve: Solve) -> Plan:
         profile = await workload.profile(self._order(request))
         if request.budget is None:
-            return _profiled(profile)
+            return _profiled(profile, request)
         # The worker has stepped the optimizer that was named: it is the profile's own now.
         training = replace(request.training, optimizer=Optimizer.UNSPECIFIED)
         request = replace(request, workload=None, blocks=(), profile=profile, training=training)
@@ -156,9 +156,10 @@ def _tell(progress: Progress) -> None:
     log.info("%s", progress.what, extra=counted)
 
 
-def _profiled(profile: Profile) -> Plan:
+def _profiled(profile: Profile, request: PlanRequest) -> Plan:
     return Plan(
         profile=profile,
+        ignored_inputs=profiled_settings.ignored(request),
         basis=Basis.PROFILED,
         not_modelled=profile.not_profiled,
         reason="profiled; no budget was named, so no plan was sought",

@@ -20,6 +20,7 @@ from tests.bench.table import Row, at_most
 
 from haversack.run import WorkloadReference
 from haversack.verify import VerifyReport, VerifyRequest
+from haversack_server.leftovers import VALUES
 from haversack_server.verify import frames, records
 
 ROUNDS = 7
@@ -100,7 +101,7 @@ def _step_ns(ready: Any, folder: str, checkpointed: bool, probes: frozenset[Any]
     from haversack_server.worker.fork import run_forked
     from haversack_server.worker.run import RunPlan, perform
 
-    values = str(Path(folder) / "values.pt")
+    values = str(Path(folder) / VALUES)
     plan = RunPlan(
         stage="step", values_file=values, first=True, checkpointed=checkpointed, probes=probes
     )
@@ -122,7 +123,7 @@ def _whole(request: VerifyRequest) -> int:
         order = {
             "job_id": "whole",
             "request": records.to_json(request),
-            "values_file": str(Path(folder) / "values.pt"),
+            "values_file": str(Path(folder) / VALUES),
         }
         frames.send(ours, order)
         report = _report(ours)

@@ -4,7 +4,7 @@ from haversack.cli.option_types import Decorated, Whole, YesNoOrWhole, option
 
 _AXES = {"tp": "tensor", "pp": "pipeline", "cp": "context", "ep": "expert"}
 _BESIDE: dict[str, str] = {
-    "pp": "; plan is for 1",
+    "pp": "; plans of a profile are for 1",
     "ep": "; the activations of experts do not shrink with it",
 }
 

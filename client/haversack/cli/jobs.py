@@ -7,7 +7,7 @@ import click
 from haversack.cli import exits, options
 from haversack.cli.calls import connected, deadline, note, print_answer
 from haversack.cli.command import AnswerCommand
-from haversack.cli.option_types import Whole
+from haversack.cli.option_types import Address, Whole
 from haversack.cli.report_files import FILES, check_files, write_files
 from haversack.reading import refuse
 
@@ -41,11 +41,21 @@ _CHOOSING = [
         is_flag=True,
     ),
 ]
+_SERVER = [
+    options.option(
+        "Answer",
+        "--server",
+        field="server",
+        about="Server to ask. Needed: one inside this process knows no jobs of others.",
+        type=Address(),
+    ),
+    *options.SERVER[1:],
+]
 
 
 @click.command(cls=AnswerCommand, short_help="Which Verify jobs does a server know?")
 @click.argument("job_id", metavar="[ID]", required=False)
-@options.all_of(_CHOOSING, FILES, options.SERVER, options.VERBOSE)
+@options.all_of(_CHOOSING, FILES, _SERVER, options.VERBOSE)
 def jobs(
     *,
     job_id: str | None,

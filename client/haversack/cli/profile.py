@@ -22,15 +22,25 @@ _OUTPUT = [
         metavar="FILE",
     )
 ]
+_PRECISION = options.option(
+    "Workload",
+    "--precision",
+    field="training.precision",
+    about="Numbers of the step: fp32-bf16-compute for FSDP2's mixed precision (fp32 parameters, "
+    "computed with in bf16), to plan with --gpus N --fsdp. Default: the types of the model's own "
+    "code, which no other name changes.",
+    metavar="NAME",
+)
 
 
 @click.command(cls=AnswerCommand, short_help="What does each block cost, saved or recomputed?")
-@options.all_of(WORKLOAD, [BLOCKS], _OUTPUT, options.SERVER, options.VERBOSE)
+@options.all_of(WORKLOAD, [BLOCKS, _PRECISION], _OUTPUT, options.SERVER, options.VERBOSE)
 def profile(
     *,
     workload: str | None,
     args: str | None,
     blocks: tuple[str, ...] | None,
+    precision: str | None,
     allow: tuple[str, ...],
     output: str | None,
     server: str | None,
@@ -48,6 +58,9 @@ def profile(
     Examples:
       haversack profile --workload mypkg.models:build --allow mypkg. -o p.json
       haversack plan --profile p.json --budget 12GiB
+      haversack profile --workload mypkg.models:build --allow mypkg. \\
+          --precision fp32-bf16-compute -o p.json
+      haversack plan --profile p.json --budget 12GiB --gpus 8 --fsdp
     """
     if allow and server is not None:
         refuse("leave it out with --server: the server's own configuration decides", "allow")
@@ -56,7 +69,7 @@ def profile(
     check_file(output, "output")
     from haversack.requests import plan_request
 
-    request = plan_request(workload=workload, args=args, blocks=blocks or ())
+    request = plan_request(workload=workload, args=args, blocks=blocks or (), precision=precision)
     with connected(server, allow) as client, showing_progress(server):
         found = client.plan(request, **deadline(timeout)).profile
     if found is None:

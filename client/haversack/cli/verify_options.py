@@ -14,8 +14,9 @@ JUDGING = [
         "Verdict",
         "--strict",
         field="strict",
-        about="Count warnings (side effects, unexpected recompute counts, no memory saved) as "
-        "errors.",
+        about="Count facets that only warn as errors: side effects, unexpected recompute counts, "
+        "no memory saved, values that differ inside a tolerance, a plan that needs more than it "
+        "predicts.",
         is_flag=True,
     ),
     options.option(

@@ -1021,7 +1021,7 @@ class PlanResponse(_message.Message):
 
     @_builtins.property
     def ignored_inputs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Parts of the documents that were not used."""
+        """Parts of the documents that were not used, and settings that change nothing beside the others."""
 
     @_builtins.property
     def not_modelled(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:

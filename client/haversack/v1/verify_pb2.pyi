@@ -133,8 +133,8 @@ class _FacetEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Facet.ValueType
     FACET_PARAMETER_GRADIENTS: _Facet.ValueType  # 3
     """Gradients of the parameters; none is not zero."""
     FACET_BUFFERS: _Facet.ValueType  # 4
-    """Buffers of the model after the step, and frozen parameters that the model changes itself; of a resume
-    job, buffers right after its state was read back.
+    """Buffers of the model after the step, and parameters that ask for no gradient; of a resume job, buffers
+    right after its state was read back.
     """
     FACET_RNG: _Facet.ValueType  # 5
     """States of the random generators after the step: torch, each device, python, numpy, generators
@@ -175,8 +175,8 @@ FACET_INPUT_GRADIENTS: Facet.ValueType  # 2
 FACET_PARAMETER_GRADIENTS: Facet.ValueType  # 3
 """Gradients of the parameters; none is not zero."""
 FACET_BUFFERS: Facet.ValueType  # 4
-"""Buffers of the model after the step, and frozen parameters that the model changes itself; of a resume
-job, buffers right after its state was read back.
+"""Buffers of the model after the step, and parameters that ask for no gradient; of a resume job, buffers
+right after its state was read back.
 """
 FACET_RNG: Facet.ValueType  # 5
 """States of the random generators after the step: torch, each device, python, numpy, generators
@@ -552,7 +552,7 @@ class VerifyRequest(_message.Message):
     def plan(self) -> Global___VerifyPlan:
         """A plan to verify: blocks with option "recompute", or "selective" with operations, become the
         regions, as haversack.torch.apply runs them, and so does each block of a segment. Not with
-        use_reentrant, nor with segments under FSDP2.
+        use_reentrant.
         """
 
     @_builtins.property
@@ -1109,7 +1109,7 @@ Global___RandomSource: _TypeAlias = RandomSource  # noqa: Y015
 @_typing.final
 class SavedValues(_message.Message):
     """What a region saved for backward, and whether its replays saved the same bit for bit. It explains,
-    and never decides: the verdict stands on runs without probes.
+    and decides no more than what has a tolerance: the verdict stands on runs without probes.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1149,7 +1149,7 @@ Global___SavedValues: _TypeAlias = SavedValues  # noqa: Y015
 @_typing.final
 class StateChange(_message.Message):
     """A thing that a region reaches, and that its replay did not find or leave as its forward did. It
-    explains, and never decides: a cache that the forward fills is listed too.
+    explains, and decides no more than what has a tolerance: a cache that the forward fills is listed too.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1513,7 +1513,7 @@ class VerifyReport(_message.Message):
 
     @_builtins.property
     def facets(self) -> _containers.RepeatedCompositeFieldContainer[Global___FacetResult]:
-        """Every facet, in the order of the enum; none if the job failed."""
+        """Every facet of its kind of job, in the order of the enum; none if the job failed."""
 
     @_builtins.property
     def waivers(self) -> _containers.RepeatedCompositeFieldContainer[Global___VerifyWaiver]:
@@ -1575,8 +1575,8 @@ class VerifyReport(_message.Message):
 
     @_builtins.property
     def applied(self) -> Global___VerifyApplied:
-        """A step of the plan beside what the plan predicts; absent without a plan, where a run raised, and
-        for several ranks.
+        """A step of the plan beside what the plan predicts, of several ranks that of the one that took the most;
+        absent without a plan, where a run raised, and where no step of the plan was measured.
         """
 
     @_builtins.property

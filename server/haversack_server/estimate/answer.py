@@ -21,7 +21,8 @@ from haversack_server.memory.kernel_profile import load
 from haversack_server.memory.model_run import model_run
 from haversack_server.memory.stopping import Stop, go_on, never
 from haversack_server.memory.unmodelled import unmodelled
-from haversack_server.memory.variations import placed
+from haversack_server.memory.unused import beside_budget
+from haversack_server.memory.variations import placed, unread_there
 from haversack_server.memory.version import MODEL_VERSION
 
 _ANSWERS = {
@@ -39,10 +40,13 @@ def estimate(request: EstimateRequest, stop: Stop = never) -> Estimate:
     """
     settled = settle(request)
     answer = _one(settled.run, stop, settled.unmodelled)
-    what_ifs = []
+    what_ifs, in_vain = [], [*answer.ignored_inputs, *beside_budget(request)]
     for place, what_if in enumerate(request.what_ifs):
-        varied = placed(f"what_ifs[{place}]", partial(_varied, settled, what_if, stop))
+        path = f"what_ifs[{place}]"
+        varied = placed(path, partial(_varied, settled, what_if, stop))
         what_ifs.append(_beside(answer, what_if, varied))
+        in_vain += unread_there(path, what_if, varied.ignored_inputs)
+    answer = replace(answer, ignored_inputs=tuple(in_vain))
     what_ifs += _of_knobs(settled, answer, stop)
     if request.oom is not None and answer.oom is None:
         answer = replace(answer, oom=explain_alone(request.oom))

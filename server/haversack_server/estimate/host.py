@@ -4,8 +4,10 @@ Knows nothing of the processes themselves: interpreter, data loaders, page cache
 loading a checkpoint makes come on top.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import starmap
+from typing import NamedTuple
 
 from haversack.estimate import Estimate, HostMemory, Term, TermCategory
 from haversack.run import TrainingRun
@@ -43,7 +45,17 @@ def described_host(
     )
 
 
-def _terms(host: HostStates, recipe: Recipe) -> tuple[Term, ...]:
+class _Row(NamedTuple):
+    """One kind of bytes on the host, in words."""
+
+    name: str
+    category: TermCategory
+    size_bytes: int
+    formula: str
+    source: str
+
+
+def _rows(host: HostStates, recipe: Recipe) -> Iterator[_Row]:
     optimizer, gradient = TermCategory.OPTIMIZER, TermCategory.GRADIENT
     rows = (
         ("parameters", TermCategory.PARAMETER, host.parameter_bytes, "the rank's own", _OFFLOAD),
@@ -78,18 +90,24 @@ def _terms(host: HostStates, recipe: Recipe) -> tuple[Term, ...]:
             _PAGED,
         ),
     )
+    return starmap(_Row, rows)
+
+
+def _terms(host: HostStates, recipe: Recipe) -> tuple[Term, ...]:
     return tuple(
         Term(
-            name=name,
-            category=category,
-            bytes=size,
-            largest_bytes=size,
-            formula=formula,
-            source=source,
-            scales_with=_ACTIVATIONS if category is TermCategory.ACTIVATION else ("parameters",),
+            name=row.name,
+            category=row.category,
+            bytes=row.size_bytes,
+            largest_bytes=row.size_bytes,
+            formula=row.formula,
+            source=row.source,
+            scales_with=_ACTIVATIONS
+            if row.category is TermCategory.ACTIVATION
+            else ("parameters",),
         )
-        for name, category, size, formula, source in rows
-        if size
+        for row in _rows(host, recipe)
+        if row.size_bytes
     )
 
 

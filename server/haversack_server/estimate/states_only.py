@@ -7,18 +7,20 @@ from dataclasses import replace
 
 from haversack.basis import Basis
 from haversack.estimate import Estimate, EstimateRequest, RankClass, Term, TermCategory
+from haversack.run import Training
 from haversack_server.estimate.host import with_host
 from haversack_server.estimate.ignored import ignored
 from haversack_server.estimate.verdict import judge_states, limit_of
 from haversack_server.memory import ledger
+from haversack_server.memory.chain import Chain
 from haversack_server.memory.degrees import Degrees, assumed, resolve
-from haversack_server.memory.offload import Kept, offload_of
+from haversack_server.memory.offload import NOTHING, Kept, Offload, offload_of
 from haversack_server.memory.parameter_split import shard_evenly
-from haversack_server.memory.recipe import recipe
-from haversack_server.memory.states import UnitStates, rank_states
+from haversack_server.memory.recipe import Recipe, recipe
+from haversack_server.memory.states import RankStates, UnitStates, rank_states
 from haversack_server.memory.stopping import Stop
 from haversack_server.memory.timeline import Column
-from haversack_server.memory.unused import RECIPE
+from haversack_server.memory.unused import AXES, HOST, RECIPE
 from haversack_server.memory.version import MODEL_VERSION
 
 BESIDE_STATES = (
@@ -43,7 +45,17 @@ def estimate_state_bytes(request: EstimateRequest, stop: Stop) -> Estimate:
         ),
     )
     terms = [_named_term(*each, degrees) for each in named]
-    return _steady(request, degrees, terms, (), ignored(request, frozenset()))
+    numbers, _ = recipe(Training(), degrees.sharding)  # of which no byte is counted
+    chain = _without_blocks(rank_states((), numbers, degrees), numbers, degrees)
+    left = ignored(request, chain, training=frozenset(), parallelism=AXES)
+    return _steady(request, degrees, terms, (), left)
+
+
+def _without_blocks(
+    states: RankStates, numbers: Recipe, degrees: Degrees, offload: Offload = NOTHING
+) -> Chain:
+    """Put states where settings are looked up beside them; there is nothing to run."""
+    return Chain(blocks=(), states=states, recipe=numbers, degrees=degrees, offload=offload)
 
 
 def _named_term(
@@ -75,7 +87,8 @@ def estimate_parameter_count(request: EstimateRequest, stop: Stop) -> Estimate:
     numbers, assumptions = recipe(request.training, degrees.sharding)
     whole = shard_evenly(count, degrees.tp)
     unit = UnitStates(name="model", whole=whole, shard=shard_evenly(whole, degrees.shard_ranks))
-    states = rank_states([unit], numbers, degrees, Kept(offload_of(request.parallelism, degrees)))
+    offload = offload_of(request.parallelism, degrees)
+    states = rank_states([unit], numbers, degrees, Kept(offload))
     sizes = {
         Column.PARAMETERS: states.parameter_bytes,
         Column.GRADIENTS: states.gradient_bytes,
@@ -84,7 +97,9 @@ def estimate_parameter_count(request: EstimateRequest, stop: Stop) -> Estimate:
     }
     words = ledger.state_terms(numbers, degrees, count)
     terms = [replace(words[column], bytes=size) for column, size in sizes.items()]
-    answer = _steady(request, degrees, terms, assumptions, ignored(request, RECIPE))
+    chain = _without_blocks(states, numbers, degrees, offload)
+    left = ignored(request, chain, training=RECIPE, parallelism=HOST)
+    answer = _steady(request, degrees, terms, assumptions, left)
     return with_host(answer, request, states.host, numbers, degrees)
 
 

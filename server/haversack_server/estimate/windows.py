@@ -27,7 +27,7 @@ from haversack_server.memory.schedule.terms import transient_terms
 from haversack_server.memory.states import UnitStates, rank_states
 from haversack_server.memory.stopping import Stop
 from haversack_server.memory.timeline import Timeline, timeline
-from haversack_server.memory.unused import TIMELINE
+from haversack_server.memory.unused import TIMELINE, WINDOWS
 from haversack_server.memory.version import MODEL_VERSION
 
 _NOTHING = Option(name="save", retained_bytes=0, forward_peak_bytes=0, backward_peak_bytes=0)
@@ -68,12 +68,12 @@ def estimate_units(request: EstimateRequest, stop: Stop) -> Estimate:
         ),
         assumptions=(
             _IDEALISED,
-            ahead,
+            *((ahead,) if degrees.shards_parameters else ()),
             *assumptions,
             *assumed(request.parallelism, degrees),
             *step_assumptions(request, degrees),
         ),
-        ignored_inputs=ignored(request, TIMELINE),
+        ignored_inputs=ignored(request, chain, training=TIMELINE, parallelism=WINDOWS),
         not_modelled=(_NO_ACTIVATIONS,),
         model_version=MODEL_VERSION,
         basis=Basis.ANALYTIC,

@@ -10,7 +10,7 @@ the chain moves it to the options of the next block that do keep their input.
 
 from collections.abc import Sequence
 
-from haversack.parallelism import Parallelism, WrapPolicy
+from haversack.parallelism import Parallelism, Sharding, WrapPolicy
 from haversack_server.memory.architecture import UnitKind
 from haversack_server.memory.chain import ChainBlock, Option
 from haversack_server.memory.options import BlockOptions, roofline_ns
@@ -26,8 +26,9 @@ class BlockMaker:
     def __init__(
         self, parallelism: Parallelism, rates: Rates, accumulation: int, compute_bytes: int
     ) -> None:
-        self._layers_per_unit = parallelism.layers_per_unit or 1
-        self._wraps_layers_only = parallelism.wrap is WrapPolicy.LAYERS
+        wraps = parallelism.sharding in (Sharding.FSDP1, Sharding.FSDP2)
+        self._layers_per_unit = (wraps and parallelism.layers_per_unit) or 1
+        self._wraps_layers_only = wraps and parallelism.wrap is WrapPolicy.LAYERS
         self._stages = parallelism.pp or 1
         self._rates = rates
         self._accumulation = accumulation

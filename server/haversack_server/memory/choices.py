@@ -3,12 +3,11 @@
 Knows the names of options ("save", "recompute", "selective"), not what they cost.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from haversack.errors import InvalidRequestError, NotSupportedError
 from haversack.run import BlockAction, Recompute, RecomputeMethod, Training
-from haversack_server.memory.architecture import Architecture
 from haversack_server.memory.chain import Chain, ChainBlock
 from haversack_server.memory.options import Made
 
@@ -33,21 +32,6 @@ def options_chosen(training: Training) -> Made:
     if training.actions or training.recompute is Recompute.SELECTIVE:
         return Made.ALL
     return Made.RECOMPUTE if training.recompute is Recompute.FULL else Made.SAVE
-
-
-def unused_settings(training: Training, model: Architecture) -> Iterator[str]:
-    """Name settings that the kind of recomputation, or the model, does not read."""
-    if training.target_seq is not None and not model.encoder_layers:
-        yield "training.target_seq: read for a model with an encoder and a decoder only"
-    if training.fp8_parameters and not training.fp8:
-        yield "training.fp8_parameters: read with fp8 only"
-    kind = training.recompute
-    if training.recompute_modules and kind is not Recompute.SELECTIVE:
-        yield "training.recompute_modules: read with recompute SELECTIVE only"
-    if training.recompute_method and kind is not Recompute.FULL:
-        yield "training.recompute_method: read with recompute FULL only"
-    if training.recompute_layers is not None and kind is not Recompute.FULL:
-        yield "training.recompute_layers: read with recompute FULL only"
 
 
 def whole_layers(chain: Chain) -> Chain:

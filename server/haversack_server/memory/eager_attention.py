@@ -182,11 +182,7 @@ def in_parts(
             "softmax", [masked], size, saves_result=True, backward_scratch_bytes=scratch
         )
         if model.attention_dropout:
-            each = profile.dropout_mask_bytes or parts.FLOAT_BYTES
-            noise = tape.storage("dropout mask", heads.scores * each, 0)
-            dropped = tape.storage("dropped", size)
-            tape.add("dropout", [chances], [dropped, noise], [noise])
-            chances = dropped
+            chances = _dropped(tape, profile, heads, chances)
         wide = tape.storage("attention", heads.rows * heads.width * parts.FLOAT_BYTES)
         tape.add("attention", [chances, value], [wide], [chances, value], flops=flops)
         frame += [chances, wide]
@@ -195,6 +191,15 @@ def in_parts(
         weights = heads.scores * tape.itemsize
         tape.add("heads joined", [wide], [joined], forward_scratch_bytes=weights)
         return joined
+
+
+def _dropped(tape: TapeBuilder, profile: KernelProfile, heads: Heads, chances: str) -> str:
+    """Multiply by noise, which is kept; the result is as large as what it is given."""
+    each = profile.dropout_mask_bytes or parts.FLOAT_BYTES
+    noise = tape.storage("dropout mask", heads.scores * each, 0)
+    dropped = tape.storage("dropped", tape.size(chances))
+    tape.add("dropout", [chances], [dropped, noise], [noise])
+    return dropped
 
 
 def _given_mask(tape: TapeBuilder, heads: Heads) -> str:

@@ -40,7 +40,8 @@ def numbers_of(training: Training) -> tuple[Training, tuple[str, ...]]:
 
 def with_wide_adapters(recipe: Recipe, training: Training) -> Recipe:
     """Adapters in fp32 have gradients and moments in fp32, and no master copy."""
-    if training.finetuning is None or not training.finetuning.adapter_in_fp32:
+    given = training.finetuning
+    if given is None or given.rank is None or not given.adapter_in_fp32:
         return recipe
     moments = None
     if recipe.moments is not None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from haversack.run import TrainingRun
-from haversack.training import Fp8Recipe, RecomputeModule, Training
+from haversack.training import Fp8Recipe, Recompute, RecomputeModule, Training
 from haversack_server.memory.kernel_profile import DEFAULT
 
 if TYPE_CHECKING:
@@ -66,7 +66,8 @@ def fp8_of(training: Training) -> Fp8 | None:
     """Read the recipe of a run; None where there is none."""
     if not training.fp8:
         return None
-    names = [name for module in training.recompute_modules for name in _ORIGINALS.get(module, ())]
+    again = training.recompute_modules if training.recompute is Recompute.SELECTIVE else ()
+    names = [name for module in again for name in _ORIGINALS.get(module, ())]
     if training.fp8 is not Fp8Recipe.DELAYED:
         names.append("attention output")
     return Fp8(recipe=training.fp8, originals=frozenset(names))

@@ -73,55 +73,37 @@ class Words:
 def state_terms(recipe: Recipe, degrees: Degrees, elements: int) -> dict[Column, Term]:
     """Describe parameters, gradients and optimizer state of ``elements`` parameters."""
     inputs = (f"parameters = {elements}", f"bytes per parameter = {recipe.formula}")
-    split = degrees.splits_of_weights
-
-    def term(
-        name: str, category: TermCategory, formula: str, sharded: bool, source: str = recipe.source
-    ) -> Term:
-        shard = (degrees.shard_axis,) if sharded and degrees.shard_ranks > 1 else ()
-        return Term(
-            name=name,
+    sharded = {
+        Column.PARAMETERS: degrees.shards_parameters,
+        Column.GRADIENTS: degrees.shards_gradients,
+    }
+    terms = {}
+    for column, (category, formula, source) in _words_of_states(recipe).items():
+        divided = sharded.get(column, degrees.shards_optimizer) and degrees.shard_ranks > 1
+        terms[column] = Term(
+            name=NAMES[column],
             category=category,
             formula=formula,
             inputs=inputs,
             source=source,
             scales_with=("parameters",),
-            sharded_over=shard + split,
+            sharded_over=((degrees.shard_axis,) if divided else ()) + degrees.splits_of_weights,
         )
+    return terms
 
-    optimizer = TermCategory.OPTIMIZER
+
+def _words_of_states(recipe: Recipe) -> dict[Column, tuple[TermCategory, str, str]]:
+    """Give the category, the formula and the source of each."""
+    each = "parameters of the rank x {} bytes".format
+    gradients = f"{each(recipe.gradient)}, once their backward is done"
+    temporaries = "tensors that the optimizer's kernel makes and frees within the step"
+    optimizer, kind = TermCategory.OPTIMIZER, KINDS[recipe.optimizer]
     return {
-        Column.PARAMETERS: term(
-            NAMES[Column.PARAMETERS],
-            TermCategory.PARAMETER,
-            f"parameters of the rank x {recipe.parameter} bytes",
-            degrees.shards_parameters,
-        ),
-        Column.GRADIENTS: term(
-            NAMES[Column.GRADIENTS],
-            TermCategory.GRADIENT,
-            f"parameters of the rank x {recipe.gradient} bytes, once their backward is done",
-            degrees.shards_gradients,
-        ),
-        Column.MASTER: term(
-            NAMES[Column.MASTER],
-            optimizer,
-            f"parameters of the rank x {recipe.master} bytes",
-            degrees.shards_optimizer,
-        ),
-        Column.MOMENTS: term(
-            NAMES[Column.MOMENTS],
-            optimizer,
-            moments_formula(recipe),
-            degrees.shards_optimizer,
-            KINDS[recipe.optimizer].source,
-        ),
-        Column.TEMPORARIES: term(
-            NAMES[Column.TEMPORARIES],
-            TermCategory.TRANSIENT,
-            "tensors that the optimizer's kernel makes and frees within the step",
-            degrees.shards_optimizer,
-        ),
+        Column.PARAMETERS: (TermCategory.PARAMETER, each(recipe.parameter), recipe.source),
+        Column.GRADIENTS: (TermCategory.GRADIENT, gradients, recipe.source),
+        Column.MASTER: (optimizer, each(recipe.master), recipe.source),
+        Column.MOMENTS: (optimizer, moments_formula(recipe), kind.source),
+        Column.TEMPORARIES: (TermCategory.TRANSIENT, temporaries, recipe.source),
     }
 
 

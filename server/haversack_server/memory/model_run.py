@@ -12,7 +12,7 @@ from haversack_server.memory.architecture import Architecture, Unit
 from haversack_server.memory.blocks import Shape
 from haversack_server.memory.chain import Chain
 from haversack_server.memory.chain_blocks import BlockMaker, Rates
-from haversack_server.memory.choices import choose, options_chosen, unused_settings
+from haversack_server.memory.choices import choose, options_chosen
 from haversack_server.memory.degrees import Degrees, assumed, resolve
 from haversack_server.memory.embeddings import shared_bytes
 from haversack_server.memory.evidence import Settings
@@ -49,6 +49,7 @@ from haversack_server.memory.states import (
     rank_states,
 )
 from haversack_server.memory.timeline import highest_bytes
+from haversack_server.memory.unread import At, unread
 from haversack_server.memory.validated import Covered, not_validated, settings_in_use
 
 # NVIDIA A100 80GB datasheet: dense bf16 and HBM2e.
@@ -62,6 +63,8 @@ class ModelRun:
     """The chain of a run and those of its stages, what they were made of, and what was assumed.
 
     ``chain`` has all blocks, as one stage would; ``stages`` has the chain of every pipeline stage.
+    ``request`` has the settings as they were given, ``unknown_keys`` of the documents are read by
+    nobody.
     """
 
     architecture: Architecture
@@ -75,7 +78,14 @@ class ModelRun:
     in_use: Covered
     not_validated: tuple[str, ...]
     assumptions: tuple[str, ...]
-    ignored_inputs: tuple[str, ...]
+    request: TrainingRun
+    unknown_keys: tuple[str, ...]
+
+    @property
+    def ignored_inputs(self) -> tuple[str, ...]:
+        """Name what was given and has no part in the answer: keys, and settings beside others."""
+        at = At(self.request, self.chain, self.architecture, self.profile)
+        return (*self.unknown_keys, *unread(at))
 
     def choice(self, training: Training) -> tuple[int, ...]:
         """Turn the run's recompute setting or actions into one option index per block."""
@@ -161,7 +171,8 @@ def model_run(run: TrainingRun, *, chosen_only: bool = False) -> ModelRun:
             *rate_assumptions,
             *filled.read.assumptions,
         ),
-        ignored_inputs=(*filled.read.ignored, *unused_settings(run.training, model)),
+        request=run,
+        unknown_keys=filled.read.ignored,
     )
 
 

@@ -63,7 +63,7 @@ def shape_of(
         fp8=fp8_of(training),
         offload_modules=tuple(sorted(set(training.offload_modules))),
     )
-    return shape, (*_assumptions(training), *_divisions(parallelism, degrees))
+    return shape, (*_assumptions(training, degrees), *_divisions(parallelism, degrees))
 
 
 def _attention(training: Training, degrees: Degrees) -> AttentionKind:
@@ -90,13 +90,17 @@ def _divisions(parallelism: Parallelism, degrees: Degrees) -> list[str]:
     return assumed
 
 
-def _assumptions(training: Training) -> list[str]:
+def _assumptions(training: Training, degrees: Degrees) -> list[str]:
     assumed = []
     if training.microbatch is None:
         assumed.append("microbatch: 1 sequence")
     if training.attention is Attention.UNSPECIFIED:
         assumed.append("attention: a flash kernel, which keeps no score matrix")
-    if training.attention is Attention.UNKNOWN:
+    if training.attention is Attention.UNKNOWN and degrees.cp > 1:
+        assumed.append(
+            f"attention: not known, so a flash kernel, the only one that runs under cp={degrees.cp}"
+        )
+    elif training.attention is Attention.UNKNOWN:
         assumed.append(
             "attention: not known; low and expected are those of a flash kernel, high is that of "
             "separate operations, which keep the score matrix"

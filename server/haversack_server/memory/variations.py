@@ -1,7 +1,7 @@
 """Variations of a request: what a variation sets replaces the request's own, field by field."""
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from typing import TypeVar
 
@@ -34,6 +34,24 @@ def is_set(value: object) -> bool:
     if isinstance(value, enum.IntEnum):
         return value != 0
     return value is not None and value not in ("", ())
+
+
+def unread_there(path: str, varied: WhatIf | PlanWhatIf, ignored: Sequence[str]) -> Iterator[str]:
+    """Name what a variation itself sets in vain, of all that its answer's run ignores.
+
+    ``path`` is the variation's, such as ``what_ifs[3]``.
+    """
+    given = {
+        f"{noun}.{each.name}"
+        for noun in ("training", "parallelism", "device")
+        if (settings := getattr(varied, noun)) is not None
+        for each in fields(settings)
+        if is_set(getattr(settings, each.name))
+    }
+    for sentence in ignored:
+        setting = ".".join(sentence.partition(":")[0].split(".")[:2])
+        if setting in given:
+            yield f"{path}.{sentence}"
 
 
 def placed(path: str, answer: Callable[[], Answer]) -> Answer:

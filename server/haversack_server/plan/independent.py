@@ -79,7 +79,7 @@ def _answer(request: PlanRequest, budget: Budget, problem: _Problem, solving: So
         floor_bytes=problem.fixed_bytes,
         basis=Basis.ANALYTIC,
         assumptions=(*_assumed(request), *assumed(request)),
-        ignored_inputs=unused(request, training=frozenset(), ranks=False),
+        ignored_inputs=unused(request, training=frozenset(), parallelism=frozenset(), device=False),
         not_modelled=("the peak: a sum of saved bytes is not a peak; send a model for one",),
     )
     if problem.capacity < 0:

@@ -39,9 +39,14 @@ def check(request: PlanRequest, *, is_mixed: bool) -> None:
 
 
 def will_be_mixed(request: PlanRequest) -> bool:
-    """Whether a workload is to be profiled in FSDP2's mixed precision: asked for, and sharded."""
+    """Whether a workload is to be profiled in FSDP2's mixed precision: asked for, and sharded.
+
+    Without a budget it is only profiled, and the ranks to plan for may be named later.
+    """
     is_asked = request.training.precision is Precision.FP32_BF16_COMPUTE
-    return is_asked and spread_of(request.parallelism).shards > 1
+    spread = spread_of(request.parallelism)
+    is_alone = request.budget is None and spread.ranks == 1
+    return is_asked and (spread.shards > 1 or is_alone)
 
 
 def _no_precision(asked: Precision) -> str:

@@ -123,6 +123,9 @@ def split_address(address: str, field: str) -> tuple[str, int]:
     return host, _port(port, field)
 
 
+_Default = Callable[[str, str], str]  # of a variable of the environment, and what it is otherwise
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise where argparse would print its usage and exit."""
@@ -138,6 +141,15 @@ def _parser(environment: Mapping[str, str]) -> _Parser:
         description="Serve Estimate, Plan and Verify over gRPC. Every option has a variable of "
         "its name in the environment: --max-in-flight is HAVERSACK_MAX_IN_FLIGHT.",
     )
+    _add_addresses(parser, default)
+    _add_allowed(parser)
+    _add_work(parser, default)
+    _add_keeping(parser, default)
+    _add_executor(parser, default)
+    return parser
+
+
+def _add_addresses(parser: argparse.ArgumentParser, default: _Default) -> None:
     parser.add_argument(
         "--listen",
         metavar="HOST:PORT",
@@ -150,6 +162,10 @@ def _parser(environment: Mapping[str, str]) -> _Parser:
         default=default("METRICS_PORT", "9464"),
         help="port of /metrics on the same host; 0 picks a free one (%(default)s)",
     )
+
+
+def _add_allowed(parser: argparse.ArgumentParser) -> None:
+    # No defaults: the environment's are split at commas, once it is known that no option is given.
     parser.add_argument(
         "--allow",
         metavar="PREFIX",
@@ -164,6 +180,9 @@ def _parser(environment: Mapping[str, str]) -> _Parser:
         help="folder in which Verify may read weights, safetensors alone; may be repeated, or "
         "separated by commas in the environment (none)",
     )
+
+
+def _add_work(parser: argparse.ArgumentParser, default: _Default) -> None:
     parser.add_argument(
         "--max-in-flight",
         metavar="N",
@@ -184,12 +203,9 @@ def _parser(environment: Mapping[str, str]) -> _Parser:
         default=default("CUDA", "auto"),
         help="solve on the CUDA device where that is faster, if one is attached (%(default)s)",
     )
-    _add_keeping(parser, default)
-    _add_executor(parser, default)
-    return parser
 
 
-def _add_keeping(parser: argparse.ArgumentParser, default: Callable[[str, str], str]) -> None:
+def _add_keeping(parser: argparse.ArgumentParser, default: _Default) -> None:
     parser.add_argument(
         "--state-dir",
         metavar="FOLDER",
@@ -212,7 +228,7 @@ def _add_keeping(parser: argparse.ArgumentParser, default: Callable[[str, str], 
     )
 
 
-def _add_executor(parser: argparse.ArgumentParser, default: Callable[[str, str], str]) -> None:
+def _add_executor(parser: argparse.ArgumentParser, default: _Default) -> None:
     parser.add_argument(
         "--executor",
         metavar="local|ray",

@@ -30,7 +30,8 @@ class Row:
 
     ``max_difference`` is None where the two have no difference: another shape, a missing tensor.
     ``is_rounding`` marks a close one that is outside the tolerance of its dtype, and near enough
-    only if nothing but rounding can differ.
+    only if nothing but rounding can differ. ``has_no_direction`` marks a gradient whose difference
+    looks like rounding that has grown: whether it has, plain runs can show.
     """
 
     facet: Facet
@@ -39,6 +40,7 @@ class Row:
     max_difference: float | None = None
     note: str = ""
     is_rounding: bool = False
+    has_no_direction: bool = False
 
 
 _ORDER = (
@@ -48,7 +50,7 @@ _ORDER = (
     FacetValue.DIFFERENT,
     FacetValue.INCONCLUSIVE,
 )
-_RANK = re.compile(r"rank \d+ ")
+OF_RANK = re.compile(r"^rank \d+ ")  # what names of a rank begin with
 _TIMES = re.compile(r"(\d+) times")
 _WORDS = {
     Facet.OUTPUTS: "outputs",
@@ -205,7 +207,7 @@ def _container(name: str) -> str:
 
 def _kind(name: str) -> str:
     """Name the kind of an effect, of a rank where one is said; empty for a thing of Python's."""
-    rank = _RANK.match(name)
+    rank = OF_RANK.match(name)
     start = rank.end() if rank else 0
     first = min(name.find(letter, start) % (len(name) + 1) for letter in " .[")
     if name[first : first + 1] != " ":

@@ -151,8 +151,8 @@ def assumptions(runs: Outcomes, request: VerifyRequest) -> tuple[str, ...]:
 def _of_probes(watched: Outcome, checkpointed: Outcome) -> Iterable[str]:
     yield (
         "Random sources, saved values and state of regions come from a further run under probes, "
-        "which decides nothing but that buffers which replays write have no tolerance; memory from "
-        "it and from a second plain run"
+        "which decides nothing but what has a tolerance, and whether plain runs are made again; "
+        "memory from it and from a second plain run"
     )
     yield from watched.probe_notes
     if watched.raised is not None and checkpointed.raised is None:

@@ -4,7 +4,7 @@
 repeats it under probes, and ``watched_plain`` is a plain run under that of memory.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from haversack.units import format_bytes, format_ns
@@ -27,6 +27,7 @@ from haversack_server.verify.hints import fix_hint
 from haversack_server.verify.outcome import Outcome
 from haversack_server.verify.predictions import counts_with_plan, memory_with_plan
 from haversack_server.verify.rewritten import without_tolerance
+from haversack_server.verify.rounded import as_measured
 
 VALUE_FACETS = (
     Facet.OUTPUTS,
@@ -43,13 +44,15 @@ _OTHER_FACETS = (
 )
 _RAISED_FACETS = (Facet.OUTPUTS, Facet.INPUT_GRADIENTS, Facet.PARAMETER_GRADIENTS)
 _FEWEST_TICKS = 2  # of the clock in a plain step; what it reads is off by up to one of them
+_STOPPED = "The probe stopped before it had seen everything: "
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcomes:
     """The runs of a job; those that only explain are None where there is nothing to explain.
 
-    ``planned`` is no run but whole steps that were measured, of a job with a plan.
+    ``planned`` is no run but whole steps that were measured, of a job with a plan. ``rounded`` are
+    plain runs of other roundings, where those may be all that differs.
     """
 
     plain: Outcome
@@ -60,6 +63,7 @@ class Outcomes:
     traced: Outcome | None = None
     control: Outcome | None = None
     planned: Outcome | None = None
+    rounded: tuple[Outcome, ...] = ()
 
 
 def repeats(plain: Outcome, again: Outcome) -> bool:
@@ -112,6 +116,7 @@ def _value_findings(runs: Outcomes) -> Iterable[FacetResult]:
         else:
             compared = runs.checkpointed.compared.get(facet.name, 0)
             rows = without_tolerance(runs.plain, runs.checkpointed, runs.watched, runs.traced)
+            rows = as_measured(rows, runs.rounded)
             yield compare_values(facet, compared, runs.again.rows, rows)
 
 
@@ -157,32 +162,37 @@ def rng_finding(runs: Outcomes) -> FacetResult:
 def side_effect_finding(runs: Outcomes) -> FacetResult:
     """Compare the Python state that the workload reaches after the step."""
     plain, again, checkpointed = with_totals(
-        runs.plain.state, runs.again.state, runs.checkpointed.state
+        *(_state_of(run, runs) for run in (runs.plain, runs.again, runs.checkpointed))
     )
     changed, unsteady = compare_states(Facet.SIDE_EFFECTS, plain, again, checkpointed)
     left_out = f"; {len(unsteady)} that two plain runs do not share are left out"
-    value = FacetValue.EQUAL_BITWISE
+    found = FacetValue.DIFFERENT if changed else FacetValue.EQUAL_BITWISE
     detail = f"{len(plain)} of {len(plain)} things that were reached are equal"
     if changed:
-        value = FacetValue.DIFFERENT
         first = changed[0]
         detail = (
             f"{len(changed)} of {len(plain)} things differ, first {first}: "
             f"{plain.get(first, 'nothing')} after the plain step, "
             f"{checkpointed.get(first, 'nothing')} after the checkpointed step"
         )
-    elif runs.plain.truncated or runs.checkpointed.truncated:
-        value = FacetValue.TRUNCATED
-        detail = f"The probe stopped after {len(plain)} things; those are equal"
+    # A difference here only warns: it must not hide that not everything was seen.
+    is_truncated = runs.plain.truncated or runs.checkpointed.truncated
     return FacetResult(
         facet=Facet.SIDE_EFFECTS,
-        value=value,
-        detail=detail + (left_out if unsteady else ""),
+        value=FacetValue.TRUNCATED if is_truncated else found,
+        detail=(_STOPPED if is_truncated else "") + detail + (left_out if unsteady else ""),
         names=tuple(changed[:MOST_NAMES]),
         compared_count=len(plain),
         different_count=len(changed),
-        fix_hint=fix_hint(Facet.SIDE_EFFECTS, value),
+        fix_hint=fix_hint(Facet.SIDE_EFFECTS, found),
     )
+
+
+def _state_of(run: Outcome, runs: Outcomes) -> Mapping[str, str]:
+    """Give what a run leaves; of moved weights what the steps did, where gradients moved them so."""
+    if any(row.facet is Facet.PARAMETER_GRADIENTS for row in runs.checkpointed.rows):
+        return {**run.state, **run.own_changes}
+    return run.state
 
 
 def recompute_counts(runs: Outcomes) -> tuple[RecomputeCount, ...]:

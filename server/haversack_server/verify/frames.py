@@ -7,7 +7,7 @@ as Python spells them, which both ends read.
 import json
 import socket
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 HEADER_BYTES = 4
@@ -34,10 +34,10 @@ def body_size(header: bytes, *, most_bytes: int = LARGEST_FRAME) -> int:
     return int(size)
 
 
-def unpack(body: bytes) -> dict[str, Any]:
-    """Read the body of a frame."""
+def unpack(body: bytes, integer: Callable[[str], int] = int) -> dict[str, Any]:
+    """Read the body of a frame; ``integer`` reads its integers."""
     try:
-        message = json.loads(body)
+        message = json.loads(body, parse_int=integer)
     except (ValueError, RecursionError) as wrong:
         raise FrameError(f"a frame is not JSON: {wrong}") from wrong
     if not isinstance(message, dict):
@@ -49,9 +49,9 @@ def unpack_text(body: bytes) -> dict[str, Any]:
     """Read the body of a frame that callers will see.
 
     Python's text may hold halves of surrogate pairs, for which UTF-8, and so the wire, has no
-    bytes; each becomes a question mark.
+    bytes; each becomes a question mark. Integers that the wire has no room for are an error.
     """
-    message = unpack(body)
+    message = unpack(body, _of_the_wire)
     try:
         text = json.dumps(message, ensure_ascii=False)
     except RecursionError as wrong:
@@ -61,6 +61,13 @@ def unpack_text(body: bytes) -> dict[str, Any]:
     except UnicodeEncodeError:
         return unpack(text.encode(errors="replace"))
     return message
+
+
+def _of_the_wire(digits: str) -> int:
+    value = int(digits)
+    if not -(2**63) <= value < 2**63:
+        raise FrameError(f"{digits[:40]} is no integer of 64 bits")
+    return value
 
 
 def send(channel: socket.socket, message: Mapping[str, Any]) -> None:

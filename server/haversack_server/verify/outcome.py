@@ -44,7 +44,8 @@ class Outcome:
 
     ``rows`` compare it with the first plain run; ``compared`` counts values by the name of their
     facet. ``tick_ns`` is the least step of the clock that took ``time_ns``.
-    ``first_different_call`` is the number of the first checkpointed call whose replay saves other
+    ``own_changes`` says of parameters that an optimizer moved, by names of ``state``, what the steps
+    themselves left in them. ``first_different_call`` is the number of the first checkpointed call whose replay saves other
     values; ``rewritten`` names buffers that replays have written, ``asked`` functions that the step
     called and that no seed repeats. A run whose process died has an
     ``exit_status`` and nothing else.
@@ -61,6 +62,7 @@ class Outcome:
     rows: tuple[Row, ...] = ()
     rng: Mapping[str, str] = field(default_factory=dict)
     state: Mapping[str, str] = field(default_factory=dict)
+    own_changes: Mapping[str, str] = field(default_factory=dict)
     truncated: bool = False
     regions: tuple[RegionCount, ...] = ()
     wrapped: tuple[str, ...] = ()

@@ -151,13 +151,13 @@ def _found_of(applied: VerifyApplied, *subjects: str) -> list[str]:
 
 def _different(found: FacetResult, said: Sequence[str], hint: str) -> FacetResult:
     """Add differences to a facet, to which one that it has already stays the first."""
-    had = found.value is not FacetValue.DIFFERENT
-    details = said if had else (found.detail, *said)
+    is_first = found.value is not FacetValue.DIFFERENT
+    details = said if is_first else (found.detail, *said)
     return replace(
         found,
         value=FacetValue.DIFFERENT,
         detail=". ".join(details),
         compared_count=max(found.compared_count, len(said)),
-        different_count=(0 if had else found.different_count) + len(said),
-        fix_hint=hint if had else found.fix_hint,
+        different_count=(0 if is_first else found.different_count) + len(said),
+        fix_hint=hint if is_first else found.fix_hint,
     )

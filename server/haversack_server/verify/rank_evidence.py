@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from haversack.parallelism import Sharding
 from haversack.verify import (
     FacetSeverity,
     FacetValue,
@@ -12,6 +11,7 @@ from haversack.verify import (
     VerifySharded,
     VerifyVerdict,
 )
+from haversack_server.verify.shardable import SHARDING_WORDS
 
 _SAME = (
     FacetValue.EQUAL_BITWISE,
@@ -53,7 +53,7 @@ def _proves(found: VerifySharded) -> Iterable[str]:
     values = {each.value for each in found.against_unsharded}
     if values - set(_SAME) or values == {FacetValue.NOT_CHECKED}:
         return
-    word = _WORDS[found.sharding]
+    word = SHARDING_WORDS[found.sharding]
     close = FacetValue.WITHIN_TOLERANCE in values
     yield (
         f"For these inputs, {word} on {found.world_size} ranks gives each rank the outputs of one "
@@ -70,9 +70,3 @@ def _does_not_prove(found: VerifySharded, schedule: VerifySchedule) -> Iterable[
     )
     step = "" if schedule is VerifySchedule.TWO_STEPS else ", or the optimizer's step on shards"
     yield ("Anything about other numbers of ranks, other meshes, types and ways to wrap" + step)
-
-
-_WORDS = {
-    Sharding.REPLICATED: "DistributedDataParallel",
-    Sharding.FSDP2: "fully_shard",
-}

@@ -101,6 +101,7 @@ def merged(ranks: Sequence[RankOutcome]) -> Outcome:
         rows=tuple(_row(each.rank, row) for each in ranks for row in each.outcome.rows),
         rng=_named(ranks, lambda outcome: outcome.rng),
         state={**_named(ranks, lambda outcome: outcome.state), **_files(ranks)},
+        own_changes=_named(ranks, lambda outcome: outcome.own_changes),
         truncated=any(each.truncated for each in outcomes),
         regions=_regions(ranks),
         rewritten=tuple(sorted({name for each in outcomes for name in each.rewritten})),

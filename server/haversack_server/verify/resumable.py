@@ -15,10 +15,10 @@ from haversack.verify import (
     VerifySchedule,
     VerifyWorld,
 )
+from haversack_server.verify.shardable import SHARDINGS
 
 SIZES = (1, 2, 4)
 _STEPS = 3
-_SHARDINGS = (Sharding.UNSPECIFIED, Sharding.REPLICATED, Sharding.FSDP2)
 _SCHEDULES = (VerifySchedule.UNSPECIFIED, VerifySchedule.ONE_MICROBATCH)
 # What is said of activation checkpoints says nothing of a training checkpoint: fields, and what
 # they are where nothing is said.
@@ -91,7 +91,7 @@ def _violations(
     for field, size in (("world.size", world.size), ("resume.size", resume.size or world.size)):
         if size not in SIZES:
             found.append(Violation(field, f"{size} ranks are not run; 1, 2 or 4 would do"))
-    if world.sharding not in _SHARDINGS:
+    if world.sharding not in SHARDINGS:
         sentence = f"{world.sharding.name} is not resumed; REPLICATED (DDP) or FSDP2 would do"
         found.append(Violation("world.sharding", sentence))
     if request.schedule not in _SCHEDULES:

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from haversack.parallelism import Sharding
 from haversack.verify import (
     FacetResult,
     FacetValue,
@@ -23,9 +22,8 @@ from haversack_server.verify.comparison import MOST_NAMES
 from haversack_server.verify.resumable import Resume
 from haversack_server.verify.resume_findings import left_out_states, resume_findings
 from haversack_server.verify.resume_outcome import ResumeRank, ResumeRuns, first_raised
+from haversack_server.verify.shardable import SHARDING_WORDS
 from haversack_server.verify.verdict import judge
-
-_WORDS = {Sharding.REPLICATED: "DistributedDataParallel", Sharding.FSDP2: "fully_shard"}
 
 
 def failure_of(stage: str, ranks: Sequence[ResumeRank], *, decides: bool) -> VerifyFailure | None:
@@ -160,9 +158,10 @@ def _proves(verdict: VerifyVerdict, facets: Sequence[FacetResult], resume: Resum
         words = ", ".join(facet.name.lower().replace("_", " ") for facet in different)
         yield f"Training that goes on from these files is not the one that was stopped: {words}"
     elif verdict is VerifyVerdict.EQUIVALENT:
+        word = SHARDING_WORDS[resume.sharding]
         yield (
-            f"For this seed, training by {_WORDS[resume.sharding]} that {resume.saved_size} ranks "
-            f"save after {resume.steps_before} steps goes on with {resume.resumed_size} ranks for "
+            f"For this seed, training by {word} that {resume.saved_size} ranks save after "
+            f"{resume.steps_before} steps goes on with {resume.resumed_size} ranks for "
             f"{resume.steps_after} steps as if it had not been stopped, as far as each facet says"
         )
 

@@ -7,14 +7,11 @@ that is near enough only if nothing but rounding can differ is not so where a re
 compute something else, or to find something else than its forward did.
 """
 
-import re
 from dataclasses import replace
 
 from haversack.verify import Facet
-from haversack_server.verify.comparison import Closeness, Row
+from haversack_server.verify.comparison import OF_RANK, Closeness, Row
 from haversack_server.verify.outcome import Outcome
-
-_RANK = re.compile(r"^rank \d+ ")
 
 
 def without_tolerance(
@@ -41,7 +38,7 @@ def _replays_differ(watched: Outcome | None, traced: Outcome | None) -> bool:
 def _strict(row: Row, written: set[str], differ: bool) -> Row:
     why = ""
     if row.closeness is Closeness.CLOSE and row.facet is Facet.BUFFERS:
-        why = "a replay has written it again" if _RANK.sub("", row.name) in written else ""
+        why = "a replay has written it again" if OF_RANK.sub("", row.name) in written else ""
     elif row.is_rounding and differ:
         why = "a replay was not what its forward was"
     return (

@@ -6,7 +6,11 @@ from haversack.spread import spread_of
 from haversack.verify import VerifyRequest, VerifySchedule, VerifyWorld
 
 WORLD_SIZES = (2, 4)
-_SHARDINGS = (Sharding.UNSPECIFIED, Sharding.REPLICATED, Sharding.FSDP2)
+SHARDINGS = (Sharding.UNSPECIFIED, Sharding.REPLICATED, Sharding.FSDP2)
+SHARDING_WORDS = {
+    Sharding.REPLICATED: "DistributedDataParallel",
+    Sharding.FSDP2: "fully_shard",
+}
 
 
 def gpu_count(request: VerifyRequest) -> int:
@@ -59,7 +63,7 @@ def check_sharded(request: VerifyRequest, world: VerifyWorld) -> None:
     if world.size not in WORLD_SIZES:
         sentence = f"{world.size} ranks are not run; 2 or 4 would do"
         found.append(Violation("world.size", sentence))
-    if world.sharding not in _SHARDINGS:
+    if world.sharding not in SHARDINGS:
         sentence = f"{world.sharding.name} cannot be verified; REPLICATED (DDP) or FSDP2 would do"
         found.append(Violation("world.sharding", sentence))
     check(found)

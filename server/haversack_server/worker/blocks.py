@@ -8,6 +8,8 @@ from haversack.torch import Workload, blocks
 from haversack.verify import VerifyRequest
 from haversack_server.worker.errors import BadWorkloadError
 
+_LONGEST_SHOWN = 60  # of a name of a module, which may be of any length
+
 
 def module_names(model: object) -> dict[int, str]:
     """Name every module by its path, the root by its class; keys are ids."""
@@ -30,15 +32,16 @@ def chosen(workload: Workload, request: VerifyRequest, *, makes_calls: bool) -> 
     elif request.plan is not None:
         actions = request.plan.actions
         asked = tuple(action.block for action in actions if action.option != "save")
-    if asked is not None:
-        return tuple(named_blocks(workload.model, asked)) if asked else ()
+    if asked:
+        return tuple(named_blocks(workload.model, asked))
     if makes_calls:
         return ()
-    found = tuple(detected_blocks(workload.model))
+    found = tuple(detected_blocks(workload.model)) if asked is None else ()
     if not found:
+        why = "has no ModuleList" if asked is None else "its list of regions is empty"
         raise BadWorkloadError(
-            "there is nothing to verify: the model calls no torch.utils.checkpoint and has no "
-            "ModuleList; name its regions"
+            f"there is nothing to verify: the model calls no torch.utils.checkpoint and {why}; "
+            "name its regions"
         )
     return found
 
@@ -60,5 +63,6 @@ def _path(name: str, paths: Iterable[str]) -> str:
         return endings[0]
     if endings:
         raise BadWorkloadError(f"region {name!r} is ambiguous: {', '.join(endings[:3])}")
-    known = ", ".join(path for path in list(paths)[:8] if path)
-    raise BadWorkloadError(f"the model has no module {name!r}; its first modules are {known}")
+    known = ", ".join(path[:_LONGEST_SHOWN] for path in list(paths)[:8] if path)
+    shown = repr(name)[: 2 * _LONGEST_SHOWN]
+    raise BadWorkloadError(f"the model has no module {shown}; its first modules are {known}")

@@ -6,11 +6,11 @@ Says in words what held and what did not, since kernels and containers differ; a
 import os
 import pathlib
 import resource
-import signal
 import sys
 import tempfile
 from collections.abc import Iterable
 
+from haversack_server.leftovers import OUTPUT
 from haversack_server.worker import sandbox, system
 from haversack_server.worker.limits import Limits, limit_resources
 
@@ -24,11 +24,12 @@ def confine(limits: Limits, *, keep: Iterable[int], parent: int | None) -> tuple
     if os.getpid() != os.getsid(0):
         os.setsid()
     _close_others({0, 1, 2, *keep})
-    _redirect(pathlib.Path(limits.scratch) / "output.txt")
+    _redirect(pathlib.Path(limits.scratch) / OUTPUT)
     os.chdir(limits.scratch)
     os.environ["TMPDIR"] = limits.scratch
     tempfile.tempdir = limits.scratch  # else it is found by writing there, as ranks look around
-    _end_with(parent)
+    if parent is not None:
+        system.holds(lambda: system.end_with_parent(parent))
     said = ["A process group of its own, with a scratch folder as its working folder"]
     said += limit_resources(limits)
     return (*said, *sandbox.enter(limits))
@@ -37,13 +38,6 @@ def confine(limits: Limits, *, keep: Iterable[int], parent: int | None) -> tuple
 def become_subreaper() -> bool:
     """Take over the orphans of jobs, so that none outlives the worker; false where unsupported."""
     return system.holds(system.adopt_orphans)
-
-
-def _end_with(parent: int | None) -> None:
-    if parent is None or not system.holds(lambda: system.end_with_parent(signal.SIGKILL)):
-        return
-    if os.getppid() != parent:
-        os._exit(1)  # it ended before that was set
 
 
 def _close_others(keep: set[int]) -> None:

@@ -8,6 +8,7 @@ import torch
 
 from haversack.verify import FailureReason, VerifyFailure
 from haversack_server.verify.outcome import Outcome, Raised
+from haversack_server.worker.fork import print_fault
 
 # Of torch/cuda/__init__.py and c10/cuda/CUDAFunctions.cpp.
 _NO_DEVICE = (
@@ -85,12 +86,22 @@ def while_building() -> Iterator[None]:
         yield
     except BadWorkloadError as wrong:
         raise JobEnded(_failure(FailureReason.BAD_WORKLOAD, str(wrong))) from wrong
+    except JobEnded:
+        raise
     except Exception as error:
-        if not is_out_of_memory(error):
-            raise
-        said = f": {error}" if str(error) else ""  # Python's own MemoryError says nothing
+        raise JobEnded(_unbuilt(error)) from error
+
+
+def _unbuilt(error: Exception) -> VerifyFailure:
+    text = text_of(error)
+    if is_out_of_memory(error):
+        said = f": {text}" if text else ""  # Python's own MemoryError says nothing
         message = f"Building the workload asked for more memory than there is{said}"
-        raise JobEnded(_failure(FailureReason.OUT_OF_MEMORY, message)) from error
+        return _failure(FailureReason.OUT_OF_MEMORY, message)
+    print_fault()  # what the factory made raises where it is only looked at
+    said = f"{type(error).__name__}: {text}"[:500]
+    message = f"looking at what the factory made raised {said}"
+    return _failure(FailureReason.BAD_WORKLOAD, message)
 
 
 def _failure(reason: FailureReason, message: str) -> VerifyFailure:

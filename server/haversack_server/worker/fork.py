@@ -7,7 +7,6 @@ one frame; a process that ends without it leaves its exit status.
 import contextlib
 import os
 import select
-import signal
 import socket
 import sys
 import traceback
@@ -24,8 +23,7 @@ _GIVEN_UP = 117  # exit code of a copy whose original is to go on
 def run_forked(work: Callable[[], dict[str, Any]]) -> dict[str, Any] | int:
     """Do the work in a child; give what it found, or its exit status if it ended before."""
     ours, theirs = socket.socketpair()
-    flush_output()
-    pid = os.fork()
+    pid = fork_child()
     if pid == 0:
         ours.close()
         be_child(theirs, work)
@@ -35,11 +33,22 @@ def run_forked(work: Callable[[], dict[str, Any]]) -> dict[str, Any] | int:
     return found if found is not None else status
 
 
+def fork_child() -> int:
+    """Fork; 0 in the child, which the kernel ends with this process, and the child's number here.
+
+    A run that goes on without its job would keep a GPU from the next one.
+    """
+    flush_output()
+    parent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        system.holds(lambda: system.end_with_parent(parent))
+    return pid
+
+
 def be_child(channel: socket.socket, work: Callable[[], dict[str, Any]]) -> NoReturn:
     """Do the work, send what it found, and end; the stack of the parent is never returned to."""
     status = 1
-    # A run that goes on without its job would keep a GPU from the next one.
-    system.holds(lambda: system.end_with_parent(signal.SIGKILL))
     try:
         frames.send(channel, work())
         status = 0
@@ -56,10 +65,8 @@ def goes_on_as_copy(is_wanted: Callable[[], bool]) -> bool:
     True in the copy, while this process waits and then ends as that does. False in this process,
     to which nothing has happened, where the copy gave up. The copy keeps what it was asked to do.
     """
-    flush_output()
-    pid = os.fork()
+    pid = fork_child()
     if pid == 0:
-        system.holds(lambda: system.end_with_parent(signal.SIGKILL))
         if not is_wanted():
             give_up()
         return True
@@ -152,8 +159,14 @@ class _Exit:
             select.select(read, [], [], _POLL_S)
 
     def status(self) -> int | None:
-        """Give the exit status if the child ended; minus the signal if one ended it."""
-        ended, status = os.waitpid(self._pid, os.WNOHANG)
+        """Give the exit status if the child ended; minus the signal if one ended it.
+
+        0 where the workload ignores SIGCHLD, or has a handler that takes the status of any child.
+        """
+        try:
+            ended, status = os.waitpid(self._pid, os.WNOHANG)
+        except ChildProcessError:
+            return 0
         return os.waitstatus_to_exitcode(status) if ended else None
 
 

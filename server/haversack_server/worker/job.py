@@ -10,51 +10,37 @@ cannot be forked. So where building the workload uses one, every run builds it i
 
 import pathlib
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
-
-from haversack.torch import TrainingWorkload, Workload
-from haversack.verify import VerifyPlan, VerifyProgress, VerifyReport, VerifyRequest
+from haversack.torch import Workload
+from haversack.verify import VerifyPlan, VerifyProgress, VerifyReport
 from haversack_server.verify import frames, records, reports
 from haversack_server.verify.chance import settled
 from haversack_server.verify.findings import Outcomes, is_unexplained, repeats
 from haversack_server.verify.outcome import Outcome
 from haversack_server.verify.resumable import Resume, resume_of
+from haversack_server.verify.rewritten import without_tolerance
+from haversack_server.verify.rounded import EXACT, FACTORS, is_exact, may_be_rounding
 from haversack_server.worker.environment import environment
 from haversack_server.worker.errors import JobEnded, is_of_fork, outcome_of, while_building
 from haversack_server.worker.fork import gave_up, give_up, goes_on_as_copy, run_forked
-from haversack_server.worker.load import load, load_training
+from haversack_server.worker.order import Order, loaded, loaded_training
 from haversack_server.worker.planned import measured
 from haversack_server.worker.prepare import pin, pinned
 from haversack_server.worker.probes import OF_CHECKPOINTED, OF_PLAIN, OF_TRACED
 from haversack_server.worker.run import Ready, RunPlan, make_ready, perform
 from haversack_server.worker.scratch import Scratch
 from haversack_server.worker.untouched import Untouched, preload
-from haversack_server.worker.weights import take_weights
 
 PLAIN, AGAIN, CHECKPOINTED = "plain", "plain again", "checkpointed"
 ONCE_MORE, WATCHED, CONTROL = "plain once more", "checkpointed under probes", "control"
-TRACED, PLANNED = "traced", "measured as planned"
+TRACED, ROUNDED, PLANNED = "traced", "plain, rounded otherwise", "measured as planned"
 _BUILT_ANEW = (
     "Building the workload uses the GPU or starts threads, so that no copy of what is built could "
     "use the GPU: every run builds it anew, with the same seed"
 )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Order:
-    """What the server asks of a job's process."""
-
-    job_id: str
-    request: VerifyRequest
-    allow: tuple[str, ...] = ()
-    path: tuple[str, ...] = ()
-    weights_dirs: tuple[str, ...] = ()
-    values_file: str
-    isolation: tuple[str, ...] = ()
 
 
 def serve(channel: socket.socket, isolation: Sequence[str]) -> None:
@@ -81,7 +67,7 @@ def _report(order: Order, channel: socket.socket) -> VerifyReport:
     sharded = ShardedJob(
         request=request,
         world=world,
-        load=lambda seed: _loaded(order, seed),
+        load=lambda seed: loaded(order, seed),
         folder=pathlib.Path(order.values_file).parent,
         tell=lambda progress: _told(channel, progress),
     )
@@ -94,7 +80,7 @@ def _resumed(order: Order, resume: Resume, channel: socket.socket) -> VerifyRepo
     job = ResumeJob(
         request=order.request,
         resume=resume,
-        load=lambda: _training(order),
+        load=lambda: loaded_training(order),
         folder=pathlib.Path(order.values_file).parent,
         tell=lambda progress: _told(channel, progress),
     )
@@ -103,21 +89,6 @@ def _resumed(order: Order, resume: Resume, channel: socket.socket) -> VerifyRepo
 
 def _told(channel: socket.socket, progress: VerifyProgress) -> None:
     frames.send(channel, {"progress": records.to_json(progress)})
-
-
-def _loaded(order: Order, seed: int) -> Workload:
-    pin(replace(order.request, seed=seed))
-    torch.set_num_threads(1)  # a pool of threads would not live on in forked runs
-    workload = load(order.request.workload, allow=order.allow, path=order.path)
-    if order.request.weights:
-        take_weights(workload, order.request.weights, order.weights_dirs)
-    return workload
-
-
-def _training(order: Order) -> TrainingWorkload:
-    pin(order.request)
-    torch.set_num_threads(1)  # as above
-    return load_training(order.request.workload, allow=order.allow, path=order.path)
 
 
 @dataclass(slots=True)
@@ -155,10 +126,12 @@ class _Job:
             order.request,
             runs,
             environment=environment(order.request, runs.plain.device_name, order.isolation),
-            pinned=pinned(order.request),
+            pinned=pinned(order.request, are_copies=self.workload is not None),
         )
 
     def _build(self) -> None:
+        # There before the first run writes it: all find the same names in their folder.
+        pathlib.Path(self.order.values_file).touch()
         if self._on_gpu():
             if not self._goes_on_built():
                 self.notes = (_BUILT_ANEW,)
@@ -193,7 +166,7 @@ class _Job:
         return untouched.holds()
 
     def _loaded(self) -> Workload:
-        return _loaded(self.order, self.order.request.seed)
+        return loaded(self.order, self.order.request.seed)
 
     def _started_from(self) -> Ready:
         """Give what a run starts from, in the process of that run."""
@@ -231,7 +204,19 @@ class _Job:
         runs = replace(runs, watched=watched, control=control)
         if is_unexplained(runs):
             runs = replace(runs, traced=self._traced(watched.first_different_call, settings))
+            runs = replace(runs, rounded=tuple(self._rounded(runs, wrapped)))
         return runs
+
+    def _rounded(self, runs: Outcomes, wrapped: tuple[str, ...]) -> Iterator[Outcome]:
+        """Run it plain with other roundings, where those may be all that differs."""
+        rows = without_tolerance(runs.plain, runs.checkpointed, runs.watched, runs.traced)
+        if runs.checkpointed.raised or not may_be_rounding(rows):
+            return
+        self.total += 1
+        if is_exact(self._run(ROUNDED, factor=EXACT, wrapped=wrapped)):
+            self.total += len(FACTORS)
+            for factor in FACTORS:
+                yield self._run(ROUNDED, factor=factor, wrapped=wrapped)
 
     def _traced(self, last: int | None, settings: Mapping[str, Any]) -> Outcome:
         """Trace up to a call whose replay is known to differ; to the end where that shows none.

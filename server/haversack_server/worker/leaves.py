@@ -18,6 +18,7 @@ from haversack.torch.sharding import own_part
 from haversack.verify import Facet
 from haversack_server.worker import frozen, reach
 from haversack_server.worker.compare import Values, flatten
+from haversack_server.worker.errors import BadWorkloadError
 from haversack_server.worker.known_tensors import Known
 from haversack_server.worker.rng import is_generator
 from haversack_server.worker.state import walk
@@ -37,11 +38,11 @@ class Leaves:
         self,
         outputs: list[Any],
         losses: list[torch.Tensor],
-        taken: Mapping[str, torch.Tensor | str] | None = None,
+        taken: Mapping[str, torch.Tensor | str | None] | None = None,
     ) -> dict[str, Values]:
         """Name the values of every facet, in the order of the facets.
 
-        ``taken`` are gradients that hooks have taken away from parameters, and how often they ran.
+        ``taken`` are gradients that are gone from parameters, and how often hooks ran.
         """
         named: Values = {}
         for place, output in enumerate(outputs):
@@ -63,6 +64,13 @@ class Leaves:
         """Give the values of a run in the form that those of the plain run have."""
         buffers = Facet.BUFFERS.name
         return {**own, buffers: frozen.as_in(plain[buffers], own[buffers], self.modules)}
+
+    def divide_gradients(self, divisor: float) -> None:
+        """Divide each gradient that comes to an input or a parameter, from now on."""
+        leaves = {id(each): each for each in (*self.inputs.values(), *self.parameters.values())}
+        for each in leaves.values():
+            untyped: Any = each
+            untyped.register_hook(lambda gradient: gradient / divisor)
 
     def frozen_ids(self) -> set[int]:
         """Give the ids of the parameters that are compared as buffers are."""
@@ -101,7 +109,7 @@ def find_leaves(workload: Workload) -> Leaves:
 def _looked_at(thing: Any) -> tuple[str, reach.Children]:
     """Look where a thing leads; what tensors hold is not asked."""
     is_tensor = isinstance(thing, torch.Tensor)
-    return ("", reach.held_by_tensor(thing)) if is_tensor else reach.look(thing)
+    return ("", reach.held_with_hooks(thing)) if is_tensor else reach.look(thing)
 
 
 def roots(workload: Workload) -> dict[str, object]:
@@ -144,4 +152,11 @@ def _gradients(tensors: Mapping[str, torch.Tensor]) -> Values:
 
 
 def _detached(value: Any) -> Any:
-    return own_part(value.detach()) if isinstance(value, torch.Tensor) else value
+    if not isinstance(value, torch.Tensor):
+        return value
+    if value.is_meta:
+        raise BadWorkloadError(
+            "the step's tensors are on the device meta, which holds no values that could be "
+            "compared; build the workload on the CPU"
+        )
+    return own_part(value.detach())

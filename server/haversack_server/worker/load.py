@@ -17,6 +17,10 @@ from haversack_server.worker.errors import BadWorkloadError, is_out_of_memory, t
 from haversack_server.worker.fork import print_fault
 from haversack_server.worker.zoo import FACTORIES, TRAININGS
 
+_HELD = (
+    "a job may write in its working folder alone, in which /dev/shm is not (so no workers of a "
+    "DataLoader), and start no program"
+)
 Built = TypeVar("Built", Workload, TrainingWorkload)
 
 
@@ -98,4 +102,5 @@ def _said(error: BaseException) -> str:
     text = text_of(error).strip().partition("\n")[0]
     if isinstance(error, HaversackError):
         return text
-    return f"{type(error).__name__}: {text}"[:500] if text else type(error).__name__
+    said = f"{type(error).__name__}: {text}"[:500] if text else type(error).__name__
+    return f"{said}; {_HELD}" if isinstance(error, PermissionError) else said

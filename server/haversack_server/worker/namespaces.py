@@ -10,7 +10,6 @@ import fcntl
 import os
 import pathlib
 import re
-import signal
 import socket
 import struct
 from typing import NoReturn
@@ -21,6 +20,7 @@ _NEW_IPC, _NEW_USER, _NEW_PID, _NEW_NETWORK = 0x08000000, 0x10000000, 0x20000000
 _SET_FLAGS = 0x8914  # SIOCSIFFLAGS of an interface
 _UP_AND_RUNNING = 0x1 | 0x40
 _PID_MAX_OF_NAMESPACE = (6, 14)  # the first Linux in which it is not the whole machine's
+_OUTSIDE = 0  # the number of a parent that is in none of the namespaces
 _SHELL = "/bin/sh"
 _WAIT = "read -r _"  # until the other end of its input closes
 # All ids, where it may: root reads what others own, and would not where their ids have no names.
@@ -57,7 +57,8 @@ def enter() -> bool:
     if job:
         _end_as(job, first, hold)
     os.close(hold)
-    system.end_with_parent(signal.SIGKILL)
+    # If that has ended by now, ``hold`` is closed on both sides, and the first process ends all.
+    system.end_with_parent(_OUTSIDE)
     return has_users
 
 

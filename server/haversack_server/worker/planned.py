@@ -4,7 +4,6 @@ Regions and policies are those of ``haversack.torch.apply``: what is verified is
 script gets.
 """
 
-import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -18,7 +17,8 @@ from haversack.torch.applying import Applied
 from haversack.torch.measured import Measured
 from haversack.verify import VerifyApplied, VerifyPlan
 from haversack_server.verify.outcome import Outcome, Raised
-from haversack_server.worker.errors import BadWorkloadError
+from haversack_server.worker.errors import BadWorkloadError, text_of
+from haversack_server.worker.fork import print_fault
 from haversack_server.worker.planned_segments import segments_in
 from haversack_server.worker.planned_step import (
     SameStep,
@@ -73,8 +73,8 @@ def unless_raised(stage: str, measure_steps: Callable[[], VerifyApplied]) -> Out
     try:
         return Outcome(stage=stage, applied=measure_steps())
     except Exception as error:  # whatever user code raises
-        traceback.print_exc()
-        message = str(error)[:500]
+        print_fault()
+        message = text_of(error)[:500]
         raised = Raised(part="a measured step", kind=type(error).__name__, message=message)
         return Outcome(stage=stage, raised=raised)
 

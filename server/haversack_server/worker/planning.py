@@ -4,7 +4,6 @@ Whatever the workload's code raises is the answer to the order; the next one is 
 """
 
 import socket
-import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -26,7 +25,8 @@ from haversack_server.plan.orders import (
     WorkloadOrder,
 )
 from haversack_server.verify import frames, records
-from haversack_server.worker.errors import BadWorkloadError, is_out_of_memory
+from haversack_server.worker.errors import BadWorkloadError, is_out_of_memory, text_of
+from haversack_server.worker.fork import print_fault
 from haversack_server.worker.load import load
 
 _OF_THE_REQUEST = ("blocks", "training.")  # fields; all others are the workload's own
@@ -82,12 +82,12 @@ def _answered(work: Callable[[], WorkerAnswer]) -> WorkerAnswer:
     try:
         return work()
     except Exception as error:  # whatever the workload's own code raises is the answer
-        traceback.print_exc()
+        print_fault()
         return WorkerAnswer(failure=_failure(error))
 
 
 def _failure(error: Exception) -> Failure:
-    first_line = str(error).strip().partition("\n")[0]
+    first_line = text_of(error).strip().partition("\n")[0]
     said = f": {first_line}" if first_line else ""
     if is_out_of_memory(error):
         message = f"the workload asked for more memory than its process may take{said}"

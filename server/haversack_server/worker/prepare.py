@@ -16,6 +16,15 @@ from haversack.torch import Workload
 from haversack.verify import VerifyRequest, VerifySchedule
 from haversack_server.worker import planned, rng
 
+# Private places of torch that something stands on, and what is not seen where a version lacks one.
+_PLACES: tuple[tuple[Any, str, str], ...] = (
+    (
+        torch.serialization,
+        "_open_zipfile_writer_file",
+        "files that torch.save writes outside the working folder are not seen",
+    ),
+    (torch._C, "_current_graph_task_id", "every region is taken to have one backward"),
+)
 _OF_GPUS = ("CUBLAS", "CUDA_", "CUDNN_", "NCCL_", "NVIDIA_", "PYTORCH_", "TORCH_")
 
 
@@ -29,12 +38,18 @@ def prepare(workload: Workload, request: VerifyRequest) -> tuple[Workload, tuple
         planned.check_fits(workload, request.plan)
     device, *others = run_devices(request)
     notes = [*_without_cache(workload.model), *_without_optimizer(workload, request)]
+    notes += [f"torch {torch.__version__} has no {each}" for each in _missing_places()]
     if others:
         notes.append(f"The factory chose among {len(others) + 1} GPUs itself: nothing was moved")
     elif device.type != "cpu":
         workload = _moved(workload, device)
     _forget_gradients(workload)
     return workload, tuple(notes)
+
+
+def _missing_places() -> Iterator[str]:
+    """Name the places that this version lacks, with what is not seen."""
+    return (f"{name}: {unseen}" for owner, name, unseen in _PLACES if not hasattr(owner, name))
 
 
 def run_devices(request: VerifyRequest) -> tuple[torch.device, ...]:
@@ -56,15 +71,28 @@ def pin(request: VerifyRequest) -> None:
     rng.seed_everything(request.seed)
 
 
-def pinned(request: VerifyRequest) -> tuple[str, ...]:
-    """Say what is held alike in every run."""
+def overrides(request: VerifyRequest) -> dict[str, Any]:
+    """Give the settings that the request has regions take, whatever their calls say."""
+    given = {
+        "early_stop": request.early_stop,
+        "preserve_rng_state": request.preserve_rng_state,
+        "determinism_check": request.determinism_check or None,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def pinned(request: VerifyRequest, *, are_copies: bool = True) -> tuple[str, ...]:
+    """Say what is held alike in every run; ``are_copies`` if they are of one built workload."""
     switch = "on" if request.deterministic_algorithms else "off"
+    start = "is a copy of one process: the same model, arguments, closures and globals"
     return (
-        "Every run is a copy of one process: the same model, arguments, closures and globals",
+        f"Every run {start if are_copies else 'calls the factory, with the same seed'}",
         f"Seed {request.seed} of torch, python and numpy, set right before the step",
         f"{request.threads or 1} thread(s) for operators",
         f"torch.use_deterministic_algorithms is {switch}; cudnn.benchmark is off",
         "The hash seed of Python is 0",
+        *(f"{name}={value} in every region" for name, value in overrides(request).items()),
+        *(["use_reentrant=True in regions that Verify wraps"] if request.use_reentrant else []),
         f"torch {torch.__version__} and numpy {numpy.__version__} in every run",
         *(_pinned_on_gpu() if request.device.startswith("cuda") else ()),
     )

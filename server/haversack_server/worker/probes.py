@@ -1,7 +1,7 @@
 """The probes of one run, put together: which there are, what they ask of regions, what they found.
 
-A run under probes explains; all that it decides is which buffers have no tolerance. Each probe can
-be had alone, so that its cost can be measured.
+A run under probes explains; all that it decides is what has a tolerance, and whether plain runs are
+made again. Each probe can be had alone, so that its cost can be measured.
 """
 
 import enum

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from haversack_server.worker.fork import be_child, drain, flush_output, whole_frame
+from haversack_server.worker.fork import be_child, drain, fork_child, whole_frame
 
 _POLL_S = 0.2
 _USUAL_DEADLINE_S = 300.0
@@ -107,8 +107,7 @@ class _Wait:
 
 def _started(number: int, work: Callable[[int], dict[str, Any]]) -> _Rank:
     ours, theirs = socket.socketpair()
-    flush_output()
-    pid = os.fork()
+    pid = fork_child()
     if pid == 0:
         ours.close()
         be_child(theirs, lambda: work(number))

@@ -22,6 +22,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 from torch.nn.utils.prune import BasePruningMethod
 from torch.nn.utils.spectral_norm import SpectralNorm
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from haversack.torch.sharding import own_part
 from haversack_server.worker import reach_code, reach_library
@@ -37,6 +38,8 @@ Look = Callable[[Any], tuple[str, Children]]
 SCALARS = (bool, int, float, complex, str, bytes, type(None))
 _PLAIN = (enum.Enum, torch.dtype, torch.device, range, pathlib.PurePath, itertools.count)
 _PLAIN_TENSORS = (torch.Tensor, nn.Parameter)
+_HOOKS_OF_TENSORS = ("_backward_hooks", "_post_accumulate_grad_hooks")  # private; kept by C
+_SUSPENDED = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
 _DEVICES = ("cuda",)  # whose memory is slow to copy and fast to read
 _LONG = 64  # a sequence of scalars that is longer is one entry, not one for each
 _VAST = 1000  # so is a mapping of them, and a sequence of tuples of them: a vocabulary, its merges
@@ -110,7 +113,7 @@ def dense_part(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _tensor(tensor: torch.Tensor) -> tuple[str, Children]:
-    return " ".join(tensor_digest(tensor)), held_by_tensor(tensor)
+    return " ".join(tensor_digest(tensor)), held_with_hooks(tensor)
 
 
 def held_by_tensor(tensor: torch.Tensor) -> Children:
@@ -119,6 +122,14 @@ def held_by_tensor(tensor: torch.Tensor) -> Children:
     is_plain = type(tensor) in _PLAIN_TENSORS
     named = vars(tensor).items()
     return [(f".{name}", value) for name, value in named if is_plain or name[0] != "_"]
+
+
+def held_with_hooks(tensor: torch.Tensor) -> Children:
+    """Name the attributes of a tensor and the hooks for its gradient, which no region reads."""
+    # In their order: their keys are counted over all hooks of a process.
+    hooks = ((name, getattr(tensor, name, None)) for name in _HOOKS_OF_TENSORS)
+    named = [(f".{name}", list(held.values())) for name, held in hooks if held]
+    return [*held_by_tensor(tensor), *named]
 
 
 def _array(array: Any) -> tuple[str, Children]:
@@ -216,10 +227,19 @@ def _plain(thing: Any) -> tuple[str, Children]:
     return repr(thing), ()
 
 
+def _member(member: enum.Enum) -> tuple[str, Children]:
+    own = {name: value for name, value in vars(member).items() if name[0] != "_"}
+    return repr(member), _named(own)
+
+
 def _generator(generator: Any) -> tuple[str, Children]:
-    frame: types.FrameType | None = generator.gi_frame
+    frame = reach_code.frame_of(generator)
     place = f"instruction {frame.f_lasti}" if frame else "its end"
-    return f"generator at {place}", reach_code.of_generator(generator)
+    return f"{type(generator).__name__} at {place}", reach_code.of_generator(generator)
+
+
+def _batches(iterator: Any) -> tuple[str, Children]:
+    return f"batches, {iterator._num_yielded} of them given", ()
 
 
 def _stream(stream: Any) -> tuple[str, Children]:
@@ -243,13 +263,15 @@ _LOOKS: tuple[tuple[Any, Look], ...] = (
     (torch.Tensor, _tensor),
     (numpy.ndarray, _array),
     (nn.Module, _module),
+    (enum.Enum, _member),
     (_PLAIN, _plain),
     (types.MethodType, lambda method: ("", reach_code.of_method(method))),
     (types.BuiltinMethodType, lambda method: ("", reach_code.of_builtin(method))),
     (types.FunctionType, lambda function: ("", reach_code.of_function(function))),
     (type, lambda kind: ("", reach_code.of_class(kind))),
     (types.ModuleType, lambda module: ("", reach_code.of_module(module))),
-    (types.GeneratorType, _generator),
+    (_SUSPENDED, _generator),
+    (_BaseDataLoaderIter, _batches),
 )
 # Those that a user's class may derive from, with attributes of its own.
 _CONTAINERS: tuple[tuple[Any, Look], ...] = (

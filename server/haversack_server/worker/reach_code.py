@@ -120,8 +120,16 @@ def of_partial(partial: functools.partial[Any]) -> Named:
 
 
 def of_generator(generator: Any) -> Named:
-    """Name the variables of a generator that is under way, and what it yields from."""
-    if generator.gi_yieldfrom is not None:
-        yield ".gi_yieldfrom", generator.gi_yieldfrom
-    frame: types.FrameType | None = generator.gi_frame
+    """Name the variables of a generator or coroutine under way, and what it yields from."""
+    for waits_for in ("gi_yieldfrom", "cr_await", "ag_await"):
+        held = getattr(generator, waits_for, None)
+        if held is not None:
+            yield f".{waits_for}", held
+    frame = frame_of(generator)
     yield from ((f".{name}", value) for name, value in (frame.f_locals if frame else {}).items())
+
+
+def frame_of(generator: Any) -> types.FrameType | None:
+    """Give the frame of a generator or coroutine; None where it has ended."""
+    named = (getattr(generator, name, None) for name in ("gi_frame", "cr_frame", "ag_frame"))
+    return next((frame for frame in named if frame is not None), None)

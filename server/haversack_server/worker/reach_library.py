@@ -80,6 +80,11 @@ def _number(thing: Any) -> tuple[str, Children]:
     return "", () if is_pointer else [(".value", thing.value)]
 
 
+def _pointed_at(pointer: Any) -> tuple[str, Children]:
+    # What the pointer itself keeps alive; what is anywhere else may be gone.
+    return "", [(f"[{label}]", held) for label, held in (pointer._objects or {}).items()]
+
+
 def _printed(thing: Any) -> tuple[str, Children]:
     return repr(thing), ()
 
@@ -96,6 +101,7 @@ _LOOKS: tuple[tuple[Any, Callable[[Any], tuple[str, Children]]], ...] = (
     ((ctypes.Structure, ctypes.Union), _fields),
     (ctypes.Array, lambda thing: ("", [("[]", list(thing))])),
     (_C_NUMBER, _number),
+    (ctypes._Pointer, _pointed_at),
     (_OF_THREADS, _attributes),
     (memoryview, lambda thing: ("", [("[]", thing.tobytes())])),
     (contextvars.ContextVar, lambda thing: ("", [(".get()", thing.get(None))])),

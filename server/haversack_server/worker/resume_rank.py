@@ -6,7 +6,6 @@ first step, new optimizer, schedule and data, and the seed of the job. Knows not
 
 import pathlib
 import time
-import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,7 +16,6 @@ from haversack.checks import shortly
 from haversack.torch import TrainingRun, TrainingWorkload, Workload
 from haversack.verify import Facet, TrainingCheckpoint, VerifyRequest, VerifyWorld
 from haversack_server.verify.comparison import Row
-from haversack_server.verify.outcome import Raised
 from haversack_server.verify.resumable import Resume
 from haversack_server.verify.resume_outcome import ResumeRank
 from haversack_server.verify.resume_random import SourceRead
@@ -32,7 +30,8 @@ from haversack_server.worker import (
 )
 from haversack_server.worker import training_state as states
 from haversack_server.worker.compare import Values
-from haversack_server.worker.errors import BadWorkloadError, is_device_fault, is_out_of_memory
+from haversack_server.worker.errors import BadWorkloadError, raised_in
+from haversack_server.worker.fork import print_fault
 
 UNINTERRUPTED, AGAIN = "uninterrupted", "uninterrupted again"
 SAVED, RESUMED = "saved", "resumed"
@@ -78,9 +77,9 @@ class ResumeRankWork:
         except BadWorkloadError as wrong:
             return ResumeRank(rank=self.rank, bad_workload=str(wrong))
         except BaseException as error:  # whatever user code raises, SystemExit too, is its outcome
-            return ResumeRank(
-                rank=self.rank, raised=self._raised(error), ended_ns=time.monotonic_ns()
-            )
+            print_fault()
+            raised = raised_in(self.part, error)
+            return ResumeRank(rank=self.rank, raised=raised, ended_ns=time.monotonic_ns())
         spread.met()  # a rank that leaves early would take what it sent with it
         return found
 
@@ -94,16 +93,6 @@ class ResumeRankWork:
         turns = {"begun": begun, "saved": resume_random.states_now()}
         torch.save(turns, self._file(f"random.{self.rank}"))
         return self._saved(run)
-
-    def _raised(self, error: BaseException) -> Raised:
-        traceback.print_exc()
-        return Raised(
-            part=self.part,
-            kind=type(error).__name__,
-            message=str(error)[:2000],
-            out_of_memory=is_out_of_memory(error),
-            device_fault=is_device_fault(error),
-        )
 
     def _begun(self, size: int) -> TrainingRun:
         training = self.training

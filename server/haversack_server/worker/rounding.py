@@ -27,6 +27,7 @@ _FEWEST_VALUES = 32
 # values of a key bias are 0 on one of them.
 _MOST_LOST = 3 / 8
 _FEW_LOST = 2
+_MOST_DEVIATIONS = 3  # of a count that is as often on one side as on the other
 
 
 @dataclass(slots=True)
@@ -93,6 +94,21 @@ def may_be(
     return difference <= last_bits or size <= zero
 
 
+def may_have_grown(difference: float, size: float, dtype: torch.dtype) -> bool:
+    """Whether a difference is in the last half of the digits of the largest value."""
+    return difference <= math.sqrt(torch.finfo(dtype).eps) * size
+
+
+def has_no_direction(plain: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether a difference that may have grown points along no gradient, and loses no part of one.
+
+    Values are 0 on either side as often as chance has it.
+    """
+    first, second = _lost(plain, other)
+    by_chance = _FEW_LOST + _MOST_DEVIATIONS * math.sqrt(first + second)
+    return abs(first - second) <= by_chance and not _have_direction(plain, other)
+
+
 def is_noise(plain: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two gradients that are nothing but rounding differ as rounding does."""
     return not (_are_lost(plain, other) or _have_direction(plain, other))
@@ -115,14 +131,20 @@ def is_last_bit(
 
 
 def _are_lost(plain: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether a part is 0 on one side, and more often than on the other.
+    """Whether a part is 0 on one side, and more often than on the other."""
+    first, second = _lost(plain, other)
+    return abs(first - second) > max(_FEW_LOST, _MOST_LOST * plain.numel())
+
+
+def _lost(plain: torch.Tensor, other: torch.Tensor) -> tuple[int, int]:
+    """Count the values that are 0 on one side alone, on each.
 
     What is no normal number is taken for 0: a type with a small range has no more of it.
     """
     least = torch.finfo(plain.dtype).smallest_normal
     first = int(((plain == 0) & (other.abs() >= least)).sum())
     second = int(((other == 0) & (plain.abs() >= least)).sum())
-    return abs(first - second) > max(_FEW_LOST, _MOST_LOST * plain.numel())
+    return first, second
 
 
 def _have_direction(plain: torch.Tensor, other: torch.Tensor) -> bool:

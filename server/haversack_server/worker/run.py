@@ -19,6 +19,7 @@ from haversack_server.verify.comparison import Row
 from haversack_server.verify.outcome import Outcome, RegionCount
 from haversack_server.worker import blocks, compare, planned, planned_segments, prepare, rng
 from haversack_server.worker.accumulation import Accumulation, Unreduced
+from haversack_server.worker.between_steps import BetweenSteps
 from haversack_server.worker.clock import processor_ns, tick_ns
 from haversack_server.worker.compare import Values
 from haversack_server.worker.effects import Effects
@@ -41,7 +42,8 @@ class RunPlan:
     ``first`` is the run that the others compare with, by what it leaves in ``values_file``.
     ``wrapped`` names modules that become regions, beside the calls that the model makes itself.
     A run that does not ``decides`` leaves no values. ``last_traced`` is the number of the last call
-    that a trace records, None for all.
+    that a trace records, None for all. With a ``factor`` losses are multiplied by it, and gradients
+    divided where they come to a leaf.
     """
 
     stage: str
@@ -53,6 +55,7 @@ class RunPlan:
     with_callback: bool = True
     wrapped: tuple[str, ...] = ()
     last_traced: int | None = None
+    factor: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,9 @@ def perform(plan: RunPlan, request: VerifyRequest, ready: Ready) -> Outcome:
     probes = _probes(plan, ready)
     regions = _install_regions(plan, request, ready.workload, probes)
     step = _step(plan, request, ready, memory)
+    between = BetweenSteps(ready.leaves.parameters, step.workload.optimizer)
+    if plan.decides:
+        step.around_optimizer = between.around
     prepare.pin(request)
     clock = time.perf_counter_ns if memory.is_on_gpu else processor_ns
     effects = Effects(_scratch_folder(plan, memory), is_shared=ready.spread is not None)
@@ -106,7 +112,7 @@ def perform(plan: RunPlan, request: VerifyRequest, ready: Ready) -> Outcome:
     )
     if not plan.decides:
         return _with_explanations(outcome, probes)
-    outcome = _with_values(outcome, plan, ready, regions, step, effects)
+    outcome = _with_values(outcome, plan, ready, regions, step, between, effects)
     return replace(outcome, wrapped=_next_wrapped(plan, request, ready.workload, regions, step))
 
 
@@ -121,11 +127,14 @@ def _probes(plan: RunPlan, ready: Ready) -> Probes:
 
 
 def _step(plan: RunPlan, request: VerifyRequest, ready: Ready, memory: MemoryWatch) -> Step:
+    if plan.factor != 1:
+        ready.leaves.divide_gradients(plan.factor)  # before others have hooks for a gradient
     return Step(
         ready.spread or ready.workload,
         request.schedule or VerifySchedule.ONE_MICROBATCH,
         plan.with_callback,
         memory.before_backward,
+        factor=plan.factor,
         accumulation=ready.accumulation,
         # Ranks have hooks of their own, which reduce.
         taken=TakenGradients({} if ready.spread else ready.leaves.parameters),
@@ -133,7 +142,13 @@ def _step(plan: RunPlan, request: VerifyRequest, ready: Ready, memory: MemoryWat
 
 
 def _with_values(
-    outcome: Outcome, plan: RunPlan, ready: Ready, regions: Regions, step: Step, effects: Effects
+    outcome: Outcome,
+    plan: RunPlan,
+    ready: Ready,
+    regions: Regions,
+    step: Step,
+    between: BetweenSteps,
+    effects: Effects,
 ) -> Outcome:
     """Add what the step left: values beside those of the first run, and state."""
     generators = rng.default_states()  # before all else: what follows may draw
@@ -141,15 +156,18 @@ def _with_values(
         roots(ready.workload),
         regions.functions.reached(without=plan.wrapped),
         elsewhere=ready.leaves.frozen_ids(),
+        own_changes=between.own_changes(),
     )
-    taken = step.taken.of(ready.leaves.parameters)
+    taken = step.taken.of(ready.leaves.parameters) | between.gradients
+    left = step.taken.calls_with_gradient(ready.leaves.parameters)
     values = ready.leaves.values(step.outputs, step.losses, taken)
     return replace(
         outcome,
         compared={facet: len(named) for facet, named in values.items()},
         rows=tuple(_kept_or_compared(plan, values, ready.leaves)),
         rng=generators | state.generators,
-        state=state.values | effects.values(),
+        state=state.values | effects.values() | left,
+        own_changes=state.own_changes,
         truncated=state.truncated,
         regions=tuple(_counts(regions.calls)),
         gradients_all_zero=_all_zero(values),
@@ -210,15 +228,10 @@ def device_name(device: torch.device) -> str:
 def _install_regions(
     plan: RunPlan, request: VerifyRequest, workload: Workload, probes: Probes
 ) -> Regions:
-    given = {
-        "early_stop": request.early_stop,
-        "preserve_rng_state": request.preserve_rng_state,
-        "determinism_check": request.determinism_check or None,
-    }
     regions = Regions(
         names=blocks.module_names(workload.model),
         direct=not plan.checkpointed,
-        overrides={name: value for name, value in given.items() if value is not None},
+        overrides=prepare.overrides(request),
         renamed_check=probes.renamed_check,
         watchers=probes.watchers,
     )

@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from haversack.units import format_bytes
-from haversack_server.leftovers import open_regular, remove_folder
+from haversack_server.leftovers import OUTPUT, VALUES, open_regular, remove_folder
 from haversack_server.worker.gpu_driver import CACHE
 from haversack_server.worker.rng import digest
 
 MOST_BYTES = 2**26  # kept in memory; read after a step
 _OURS = re.compile(  # what jobs keep there, and a GPU's driver
-    rf"output\.txt|values\.pt|[\w-]+\.ranks(\.\d+)?|{re.escape(CACHE)}(/.*)?"
+    rf"{re.escape(OUTPUT)}|{re.escape(VALUES)}|[\w-]+\.ranks(\.\d+)?|{re.escape(CACHE)}(/.*)?"
 )
 _MOST_NAMES = 10_000  # of files, folders, links and the like
 _LOWEST_OF_THE_JOB = 3

@@ -11,7 +11,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from haversack_server.worker.reach import SCALARS, Children, Look, held_by_tensor, look, spelled
+from haversack_server.worker.reach import SCALARS, Children, Look, held_with_hooks, look, spelled
 from haversack_server.worker.rng import held_state, is_generator
 
 MOST_THINGS = 200_000
@@ -20,10 +20,14 @@ _NO_NAMES: Mapping[int, str] = MappingProxyType({})
 
 @dataclass(slots=True)
 class Snapshot:
-    """What was reached: a digest of each thing and of each generator, by its path."""
+    """What was reached: a digest of each thing and of each generator, by its path.
+
+    ``own_changes`` has what was told of things that it was told of.
+    """
 
     values: dict[str, str] = field(default_factory=dict)
     generators: dict[str, str] = field(default_factory=dict)
+    own_changes: dict[str, str] = field(default_factory=dict)
     truncated: bool = False
 
 
@@ -31,11 +35,13 @@ def snapshot(
     *roots: Mapping[str, object],
     most_things: int = MOST_THINGS,
     elsewhere: Collection[int] = frozenset(),
+    own_changes: Mapping[int, str] = _NO_NAMES,
 ) -> Snapshot:
     """Digest everything that the roots reach, each thing under the first path that reaches it.
 
     Later roots name only what earlier ones do not reach. ``elsewhere`` are the ids of tensors whose
-    content another facet compares: of those, attributes alone count.
+    content another facet compares: of those, attributes alone count. ``own_changes`` says of things,
+    by their ids, what is kept beside their digests.
     """
     found = Snapshot()
     for path, thing, record in walk(*roots, look=partial(_looked_at, elsewhere)):
@@ -44,6 +50,8 @@ def snapshot(
             found.generators[path] = state
         elif record:
             found.values[path] = record
+            if id(thing) in own_changes:
+                found.own_changes[path] = own_changes[id(thing)]
         if len(found.values) >= most_things:
             found.truncated = True
             break
@@ -51,7 +59,7 @@ def snapshot(
 
 
 def _looked_at(elsewhere: Collection[int], thing: Any) -> tuple[str, Children]:
-    return ("", held_by_tensor(thing)) if id(thing) in elsewhere else look(thing)
+    return ("", held_with_hooks(thing)) if id(thing) in elsewhere else look(thing)
 
 
 def walk(

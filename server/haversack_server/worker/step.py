@@ -7,6 +7,7 @@ or other runs.
 import contextlib
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,8 +29,9 @@ from haversack_server.worker.taken_gradients import TakenGradients
 class Step:
     """Runs a workload once; afterwards says what came of it.
 
-    ``before_optimizer`` is called between the first backward and the optimizer's step. ``taken``
-    are gradients that hooks have taken away.
+    ``before_optimizer`` is called between the first backward and the optimizer's step, and
+    ``around_optimizer`` gives a context for that step. ``taken`` are gradients that hooks have
+    taken away. Each loss is multiplied by ``factor`` where its backward begins.
     """
 
     workload: Workload
@@ -37,6 +39,8 @@ class Step:
     with_callback: bool = True
     before_backward: Callable[[], object] = lambda: None
     before_optimizer: Callable[[], object] = lambda: None
+    around_optimizer: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
+    factor: float = 1.0
     accumulation: Accumulation = field(default_factory=Unreduced)
     taken: TakenGradients = field(default_factory=lambda: TakenGradients({}))
     outputs: list[Any] = field(default_factory=list)
@@ -89,22 +93,24 @@ class Step:
         for each in losses:
             if each is losses[-1] and len(losses) > 1:
                 self.accumulation.before_last_backward()
-            _in_helper_thread(each) if in_thread else torch.autograd.backward(each)
+            start = None if self.factor == 1 else torch.full_like(each, self.factor)
+            _in_helper_thread(each, start) if in_thread else torch.autograd.backward(each, start)
 
     def _optimizer_step(self) -> None:
         if self.workload.optimizer is not None:
             self._part = "optimizer step"
             self.before_optimizer()
-            self.workload.optimizer.step()
+            with self.around_optimizer():
+                self.workload.optimizer.step()
             self.workload.optimizer.zero_grad()
 
 
-def _in_helper_thread(tensor: torch.Tensor) -> None:
+def _in_helper_thread(tensor: torch.Tensor, start: torch.Tensor | None) -> None:
     caught: list[BaseException] = []
 
     def guarded() -> None:
         try:
-            torch.autograd.backward(tensor)
+            torch.autograd.backward(tensor, start)
         except BaseException as error:  # raised again in the thread that waits
             caught.append(error)
 

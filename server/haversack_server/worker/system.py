@@ -28,9 +28,17 @@ def holds(call: Callable[[], None]) -> bool:
     return True
 
 
-def end_with_parent(by: int) -> None:
-    """Have the kernel send this process the signal ``by`` once its parent has ended."""
-    _prctl(_PR_SET_PDEATHSIG, by)
+def end_with_parent(parent: int) -> None:
+    """Have the kernel kill this process once ``parent``, which started it, has ended.
+
+    ``parent`` is its number, known from before this process began: one that has ended by now is
+    nobody's parent any more, and the kernel tells of no end before it was asked. This process then
+    ends here. 0 is a parent outside this process namespace, whose end nothing here can look up.
+    """
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    # Not whether it is 1: a subreaper takes over orphans too, as the worker does.
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def adopt_orphans() -> None:

@@ -1,9 +1,9 @@
 """Records the operations of each region, in forward and in replay.
 
-A traced run explains a difference and never decides one. Replays that it records run to their
-end, since what early stop leaves out cannot be compared. Digests are taken with all modes off, so
-that a mode of selective checkpointing does not count them, and never of memory that nothing has
-written yet.
+A traced run explains a difference; all that it decides is that one is no rounding. Replays that it
+records run to their end, since what early stop leaves out cannot be compared. Digests are taken
+with all modes off, so that a mode of selective checkpointing does not count them, and never of
+memory that nothing has written yet.
 """
 
 import sys

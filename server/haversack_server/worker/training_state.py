@@ -8,8 +8,10 @@ that is not there.
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy
 import torch
 import torch.distributed as dist
+from torch.utils import _pytree as pytree
 
 from haversack.parallelism import Sharding
 from haversack.torch import TrainingRun
@@ -110,12 +112,18 @@ def global_batch(batch: Sequence[Any]) -> str:
 
 def _samples(batch: Sequence[Any]) -> list[str]:
     """Digest each sample: the same row of all tensors; a batch without rows is one sample."""
-    values = flatten(tuple(batch), "batch").values()
+    values = flatten(pytree.tree_map(_with_rows, tuple(batch)), "batch").values()
     tensors: list[Any] = [each for each in values if isinstance(each, torch.Tensor)]
     rows = {len(each) for each in tensors if each.dim()}
     if len(rows) != 1 or any(not each.dim() for each in tensors):
         return [_digest(tensors)]
     return [_digest([each[row] for each in tensors]) for row in range(rows.pop())]
+
+
+def _with_rows(given: Any) -> Any:
+    """Give an array of numbers as a tensor, which has rows too."""
+    is_numbers = isinstance(given, numpy.ndarray) and given.dtype.kind in "biufc"
+    return torch.from_numpy(given.copy()) if is_numbers else given
 
 
 def _digest(tensors: Sequence[torch.Tensor]) -> str:

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from haversack.torch import Workload
-from haversack.verify import Facet, VerifyRequest, VerifySchedule
+from haversack.verify import LARGEST_SEED, Facet, VerifyRequest, VerifySchedule
 from haversack_server.verify.comparison import Row
 from haversack_server.verify.outcome import Outcome
 from haversack_server.worker import blocks, compare, prepare
@@ -24,7 +24,6 @@ from haversack_server.worker.spread import trained
 from haversack_server.worker.step import Step
 
 STAGE = "unsharded"
-LARGEST_SEED = 2**32
 _OF_RANK = (Facet.OUTPUTS.name, Facet.INPUT_GRADIENTS.name)
 _WHOLE = Facet.PARAMETER_GRADIENTS.name
 Values = Mapping[str, Any]
@@ -33,7 +32,7 @@ Values = Mapping[str, Any]
 def of_rank(request: VerifyRequest, rank: int) -> VerifyRequest:
     """Give the request as a rank runs it: with a seed, and a GPU if any, of its own."""
     device = f"cuda:{rank}" if request.device.startswith("cuda") else request.device
-    return replace(request, seed=(request.seed + rank) % LARGEST_SEED, device=device)
+    return replace(request, seed=(request.seed + rank) % (LARGEST_SEED + 1), device=device)
 
 
 def take_parameters(workload: Workload, first: Workload) -> None:

@@ -1,6 +1,6 @@
 """The probes of a watched run: who draws random numbers in a region, and what a step holds.
 
-What they see explains and decides nothing.
+Who draws explains and decides nothing; what is held is the facet of memory.
 """
 
 from collections.abc import Mapping

@@ -31,6 +31,7 @@ LITTLE = VerifyLimits(memory_bytes=2**29)
         ("hostile:not_callable", "", "is a int, not a factory"),
         ("hostile:borrowed", '{"command": "true"}', "is defined in posix, which is not allowed"),
         ("hostile:os.system", '{"command": "true"}', "is defined in posix, which is not allowed"),
+        ("hostile:cannot_be_looked_at", "", "what the factory made raised RuntimeError: no "),
         ("hostile:missing", "", "jobworkloads.hostile has no 'missing'"),
         ("missing:build", "", "jobworkloads.missing cannot be imported: ModuleNotFoundError"),
         ("cases:mlp", '{"depth": 2}', "unexpected keyword argument 'depth'"),
@@ -135,10 +136,41 @@ async def test_what_a_workload_does_to_its_output_does_not_touch_the_protocol(
     assert (report.failure, report.verdict) == (None, VerifyVerdict.EQUIVALENT)
 
 
+@pytest.mark.parametrize("ignores", ["true", "false"])
+async def test_a_workload_may_take_all_children_that_end(verify: Verify, ignores: str) -> None:
+    arguments = f'{{"ignores": {ignores}}}'
+    report = await verify(case="hostile:takes_ended_children", args_json=arguments)
+    assert report.verdict is VerifyVerdict.EQUIVALENT
+
+
 async def test_a_report_goes_on_the_wire_whatever_a_workload_says(verify: Verify) -> None:
     report = await verify(case="hostile:says_half_a_letter")
     message = wire.message_of(report)
     assert "raised ValueError: no ? weights" in message.failure.message  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ('{"report": {}}', "it has no verdict"),
+        ('{"progress": {"stage": "s", "total": 9223372036854775808}}', "9223372036854775808 is no"),
+        ('{"progress": {"stage": 7}}', "7 is not str"),
+    ],
+)
+async def test_what_no_caller_could_be_told_is_a_lost_job(
+    verify: Verify, message: str, said: str
+) -> None:
+    arguments = f'{{"message": {message}}}'
+    report = await verify(case="hostile:speaks_for_its_job", args_json=arguments)
+    assert report.failure.reason is LOST
+    assert f"sent something that is no report: {said}" in report.failure.message
+
+
+async def test_a_job_speaks_of_itself_alone(verify: Verify) -> None:
+    said = '{"report": {"job_id": "another", "workload": "mlp", "verdict": 1}}'
+    report = await verify(case="hostile:speaks_for_its_job", args_json=f'{{"message": {said}}}')
+    assert report.job_id != "another"
+    assert report.workload == "jobworkloads.hostile:speaks_for_its_job"
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder"])

@@ -49,6 +49,20 @@ async def test_dropout_without_its_state_is_named_as_random(verify: Verify) -> N
     assert found.cause is DifferenceCause.RNG
 
 
+async def test_the_region_that_differs_is_named_among_those_that_do_not(verify: Verify) -> None:
+    report = await verify(case="outcomes:differs_in_the_second_of_three_regions")
+    assert [count.region for count in report.recompute_counts] == [f"{n}._region" for n in range(3)]
+    found = report.first_difference
+    assert (found.region, found.module) == ("1._region", "1")
+    assert found.cause is DifferenceCause.SCALAR_ARGUMENT
+
+
+async def test_a_region_without_a_line_of_the_users_has_none(verify: Verify) -> None:
+    found = (await verify(case="outcomes:all_of_the_library")).first_difference
+    assert (found.module, found.cause) == ("1.0", DifferenceCause.EXTERNAL_TENSOR)
+    assert (found.file, found.line) == ("", 0)
+
+
 @pytest.mark.parametrize("workload", ["gpt2-tiny", "sine-dropout-square-list-append"])
 async def test_where_no_value_differs_there_is_no_place(verify: Verify, workload: str) -> None:
     assert (await verify(workload)).first_difference is None

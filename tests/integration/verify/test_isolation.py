@@ -47,6 +47,7 @@ async def test_what_is_refused_is_the_workloads_own_exception(
     ran = await verify(case="hostile:in_forward", args_json=f'{{"harm": "{harm}"}}')
     assert (built.failure.reason, ran.failure.reason) == (BAD, RAISED)
     assert words in built.failure.message
+    assert ("in its working folder alone" in built.failure.message) is ("Permission" in words)
     assert words in ran.failure.message
     assert not WRITTEN.exists()
     assert (await verify("mlp")).verdict is VerifyVerdict.EQUIVALENT

@@ -19,6 +19,7 @@ import pytest
 from haversack.run import WorkloadReference
 from haversack.verify import FailureReason, VerifyReport, VerifyRequest, VerifyVerdict
 from haversack_server.jobs import JobRunner
+from haversack_server.leftovers import VALUES
 from haversack_server.processes import start_afresh
 from haversack_server.verify.records import to_json
 
@@ -234,7 +235,7 @@ async def test_a_job_may_start_afresh_as_on_a_gpu(
             "request": to_json(hostile("tells_its_surroundings")),
             "allow": ["jobworkloads"],
             "path": [str(PACKAGES)],
-            "values_file": str(tmp_path / "values.pt"),
+            "values_file": str(tmp_path / VALUES),
         }
     )
     received = []
@@ -244,6 +245,7 @@ async def test_a_job_may_start_afresh_as_on_a_gpu(
     failure = received[-1]["report"]["failure"]
     assert failure["reason"] == FailureReason.BAD_WORKLOAD
     # Nothing of ours that may be secret, no GPU, and a folder of its own.
-    assert "raised ValueError: [] '' ['here', 'output.txt'" in failure["message"]
+    own = ".haversack.output', '.haversack.values"
+    assert f"raised ValueError: [] '' ['{own}', 'here'" in failure["message"]
     assert await process.status() == 0
     await process.close()

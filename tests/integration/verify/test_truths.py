@@ -79,6 +79,8 @@ async def test_the_replay_runs_to_its_end_without_early_stop(verify: Verify) -> 
     (count,) = report.recompute_counts
     assert (count.entries, count.completions) == (2, 2)
     assert report.verdict is VerifyVerdict.EQUIVALENT
+    assert "early_stop=False in every region" in report.pinned
+    assert not any("in every region" in each for each in (await verify(SINE)).pinned)
 
 
 async def test_zero_gradients_are_not_none_and_prove_little(verify: Verify) -> None:
@@ -175,6 +177,7 @@ async def test_blocks_of_a_model_without_calls_are_wrapped_and_said(verify: Veri
     reentrant = await verify("mlp", use_reentrant=True)
     assert reentrant.verdict is VerifyVerdict.EQUIVALENT
     assert {count.completions for count in reentrant.recompute_counts} == {2}
+    assert "use_reentrant=True in regions that Verify wraps" in reentrant.pinned
 
 
 async def test_a_report_says_where_it_ran_and_what_was_held_alike(verify: Verify) -> None:

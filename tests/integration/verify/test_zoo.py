@@ -4,13 +4,21 @@ Every tenth case and five models of transformers in the default tests, all of th
 """
 
 import importlib.util
+import pathlib
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import pytest
 
-from haversack.verify import Facet, FacetValue, VerifyReport, VerifySchedule, VerifyVerdict
-from haversack_server.verify.cases import cases
+from haversack.verify import (
+    Facet,
+    FacetValue,
+    FirstDifference,
+    VerifyReport,
+    VerifySchedule,
+    VerifyVerdict,
+)
+from haversack_server.verify.cases import Place, cases
 from haversack_server.verify.library import in_bfloat16, models
 
 Verify = Callable[..., Awaitable[Any]]
@@ -25,6 +33,12 @@ needs_transformers = pytest.mark.skipif(
 def sampled(names: Iterable[str], sample: Iterable[str]) -> list[Any]:
     chosen = set(sample)
     return [n if n in chosen else pytest.param(n, marks=pytest.mark.slow) for n in names]
+
+
+def as_in_the_table(found: FirstDifference | None) -> Place:
+    assert found is not None
+    line = pathlib.Path(found.file).read_text().splitlines()[found.line - 1].strip()
+    return Place(module=found.module, operation=found.operation, line=line, cause=found.cause)
 
 
 def unexpected(report: VerifyReport) -> dict[Facet, FacetValue]:
@@ -42,8 +56,7 @@ async def test_a_case_has_the_verdict_and_the_facets_of_the_table(
     if case.state:
         assert set(case.state) <= set(report.facet(Facet.SIDE_EFFECTS).names)
     if case.place:
-        found = report.first_difference
-        assert (found.module, found.operation) == (case.place.module, case.place.operation)
+        assert as_in_the_table(report.first_difference) == case.place
 
 
 @needs_transformers

@@ -12,9 +12,11 @@ from haversack.basis import Basis
 from haversack.cli.render.plan import draw_plan
 from haversack.cli.render.profile import draw_profile
 from haversack.cli.render.shared import option_words
+from haversack.parallelism import Parallelism
 from haversack.plan import Certificate, CertifiedPhase, MomentPeak, Plan, PlanStatus
 from haversack.profile import OptionTable, Profile, ProfileBlock
 from haversack.run import Budget, WorkloadReference
+from haversack.training import Precision
 
 Run = Callable[..., Any]
 CODE = ["--workload", "pkg.models:build", "--args", '{"layers": 2}', "--allow", "pkg."]
@@ -86,6 +88,22 @@ def test_a_profile_is_written_and_planned_with(
     assert read_profile(written) == PROFILE
     assert haversack_run("plan", "--profile", written, "--budget", "1GiB").code == 5
     assert client.asked[1].profile == PROFILE
+
+
+def test_a_profile_is_asked_for_in_mixed_precision_and_says_so(
+    client: Any, haversack_run: Run
+) -> None:
+    mixed = Precision.FP32_BF16_COMPUTE
+    client.planned = Plan(profile=replace(PROFILE, precision=mixed))
+    done = haversack_run("profile", *CODE, "--precision", "fp32-bf16-compute")
+    assert done.code == 0, done.err
+    assert done.out.startswith("PROFILED  3 blocks on cpu in fp32-bf16-compute")
+    assert client.asked[0].training.precision is mixed
+    assert (client.asked[0].budget, client.asked[0].parallelism) == (None, Parallelism())
+    done = haversack_run("profile", *CODE, "--precision", "half")
+    assert done.code == 2
+    assert "use one of bf16-fp32-master, fp32-bf16-compute" in done.err
+    assert done.err.endswith("(--precision)\n")
 
 
 def test_a_file_that_is_no_profile_says_what_would_do(

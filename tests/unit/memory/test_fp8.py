@@ -9,7 +9,7 @@ from tests.unit.memory.test_megatron_parts import BF16, FFN, HIDDEN, MOE, PROFIL
 
 from haversack.estimate import Estimate, EstimateRequest
 from haversack.run import Document, DocumentFormat, Training
-from haversack.training import Fp8Recipe, RecomputeModule
+from haversack.training import Fp8Recipe, Recompute, RecomputeModule
 from haversack_server.estimate.answer import estimate
 from haversack_server.memory.architecture import Parameter
 from haversack_server.memory.fp8 import copy_permille, fp8_of, is_multiplied
@@ -68,7 +68,9 @@ def test_scales_of_blocks_take_a_32nd_more() -> None:
 
 def test_what_is_made_again_in_backward_is_kept_as_it_is() -> None:
     modules = (RecomputeModule.MOE_ACTIVATION,)
-    training = Training(fp8=Fp8Recipe.TENSORWISE, recompute_modules=modules)
+    training = Training(
+        fp8=Fp8Recipe.TENSORWISE, recompute=Recompute.SELECTIVE, recompute_modules=modules
+    )
     tape = layer_tape(MOE, PROFILE, replace(SHAPE, fp8=fp8_of(training)))
     assert kept(tape, "weighed gated activation") == ROWS * 2 * FFN * BF16
 

@@ -10,6 +10,7 @@ from haversack.errors import HaversackError
 from haversack.requests import plan_request
 from haversack_server import planner as planner_module
 from haversack_server.plan.answer import plan
+from haversack_server.plan.profiled_settings import will_be_mixed
 from haversack_server.planner import Planner
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
@@ -33,6 +34,21 @@ def test_what_a_profile_cannot_follow_is_refused_with_what_would_do(
 ) -> None:
     with pytest.raises(HaversackError, match=sentence):
         plan(plan_request(profile=PROFILE, budget=10**6, **keywords))
+
+
+def test_mixed_precision_is_profiled_without_ranks_where_nothing_is_planned() -> None:
+    asked: dict[str, Any] = {"workload": "pkg:build", "precision": "fp32-bf16-compute"}
+    assert will_be_mixed(plan_request(**asked))
+    assert will_be_mixed(plan_request(**asked, gpus=8, fsdp=True))
+    assert not will_be_mixed(plan_request(**asked, gpus=8))
+    assert not will_be_mixed(plan_request(**asked, budget=10**6))
+    assert not will_be_mixed(plan_request(workload="pkg:build"))
+
+
+def test_a_profile_alone_names_what_its_step_has_decided() -> None:
+    request = plan_request(workload="pkg:build", seq=128, precision="fp32-bf16-compute")
+    (ignored,) = planner_module._profiled(PROFILE, request).ignored_inputs
+    assert ignored.startswith("training.seq: the profile is of the step as it ran")
 
 
 @pytest.mark.parametrize(("keywords", "sentence"), REFUSED)

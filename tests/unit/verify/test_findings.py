@@ -62,8 +62,34 @@ def test_a_side_effect_says_what_it_was_in_both_steps() -> None:
     assert "model.n: 1 after the plain step, 2 after the checkpointed step" in result.detail
 
 
+@pytest.mark.parametrize(
+    ("told", "facet", "value"),
+    [
+        ("as it was", Facet.PARAMETER_GRADIENTS, FacetValue.EQUAL_BITWISE),
+        ("changed", Facet.PARAMETER_GRADIENTS, FacetValue.DIFFERENT),
+        ("as it was", Facet.BUFFERS, FacetValue.DIFFERENT),
+    ],
+)
+def test_a_weight_is_no_side_effect_where_an_optimizer_moved_it_by_another_gradient(
+    told: str, facet: Facet, value: FacetValue
+) -> None:
+    first = plain(own_changes={"model.n": "as it was"})
+    row = replace(MOVED, facet=facet)
+    moved = {"state": {"model.n": "2"}, "own_changes": {"model.n": told}}
+    answers = findings(runs(first=first, again=first, rows=(row,), **moved))
+    assert answers[5].value is value
+
+
 def test_a_truncated_probe_is_not_called_equal() -> None:
     assert values(runs(truncated=True))[Facet.SIDE_EFFECTS] is FacetValue.TRUNCATED
+
+
+def test_a_difference_that_only_warns_does_not_hide_a_truncated_probe() -> None:
+    answer = report(runs(truncated=True, state={"model.n": "2"}))
+    effects = answer.facets[5]
+    assert (effects.value, effects.names) == (FacetValue.TRUNCATED, ("model.n",))
+    assert "stopped before it had seen everything: 1 of 1 things differ" in effects.detail
+    assert answer.verdict is VerifyVerdict.INCONCLUSIVE
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,13 @@ def test_text_for_callers_has_no_halves_of_letters(body: bytes) -> None:
     assert frames.unpack_text(whole) == {"a": "\U0001f392"}
 
 
+@pytest.mark.parametrize("digits", [b"9223372036854775808", b"-9223372036854775809", b"9" * 5000])
+def test_integers_that_the_wire_has_no_room_for_are_an_error(digits: bytes) -> None:
+    with pytest.raises(frames.FrameError):
+        frames.unpack_text(b'{"a": [' + digits + b"]}")
+    assert frames.unpack_text(b'{"a": -9223372036854775808}') == {"a": -(2**63)}
+
+
 def test_a_length_above_the_limit_is_an_error() -> None:
     with pytest.raises(frames.FrameError):
         frames.body_size(struct.pack("!I", frames.LARGEST_FRAME + 1))

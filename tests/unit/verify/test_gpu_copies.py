@@ -24,10 +24,12 @@ from torch import nn  # noqa: E402
 from haversack.run import WorkloadReference  # noqa: E402
 from haversack.torch import Workload  # noqa: E402
 from haversack.verify import VerifyReport, VerifyRequest, VerifyVerdict  # noqa: E402
+from haversack_server.leftovers import VALUES  # noqa: E402
 from haversack_server.verify import frames, records  # noqa: E402
 from haversack_server.verify.outcome import Outcome  # noqa: E402
 from haversack_server.worker import fork, job, run, untouched  # noqa: E402
 from haversack_server.worker.errors import BadWorkloadError  # noqa: E402
+from haversack_server.worker.order import Order  # noqa: E402
 from haversack_server.worker.untouched import Untouched  # noqa: E402
 
 pytestmark = [
@@ -148,10 +150,10 @@ def reported(folder: pathlib.Path, build: Any) -> tuple[VerifyReport, list[str],
         return workload
 
     def work() -> dict[str, Any]:
-        setattr(job, "_loaded", loaded)  # noqa: B010 - only in this copy
+        setattr(job, "loaded", loaded)  # noqa: B010 - only in this copy
         request = VerifyRequest(workload=WorkloadReference(name="any"), device="cuda:0")
-        values = str(folder / "scratch" / "values.pt")
-        order = job.Order(job_id="j", request=request, values_file=values)
+        values = str(folder / "scratch" / VALUES)
+        order = Order(job_id="j", request=request, values_file=values)
         return {"report": records.to_json(job._report(order, theirs))}
 
     ours, theirs = socket.socketpair()
@@ -188,6 +190,7 @@ def test_a_workload_that_leaves_the_gpu_alone_is_built_once_for_all_runs(
     assert report.verdict is VerifyVerdict.EQUIVALENT
     assert (builds, stages[0]) == (1, "build")
     assert not any("anew" in each for each in report.assumptions)
+    assert report.pinned[0].startswith("Every run is a copy of one process")
 
 
 def test_one_that_uses_the_gpu_is_built_anew_in_every_run_and_that_is_said(
@@ -202,6 +205,7 @@ def test_one_that_uses_the_gpu_is_built_anew_in_every_run_and_that_is_said(
     assert "build" not in stages
     assert builds == 1 + len(stages)  # the first of which was given up
     assert any("every run builds it anew" in each for each in report.assumptions)
+    assert report.pinned[0] == "Every run calls the factory, with the same seed"
 
 
 def test_a_use_that_shows_only_in_the_first_run_is_made_good(

@@ -17,6 +17,7 @@ from haversack_server.verify.comparison import Closeness, Row
 from haversack_server.verify.findings import Outcomes
 from haversack_server.verify.outcome import Outcome
 from haversack_server.verify.ranks import RankOutcome, merged
+from haversack_server.verify.rounded import is_exact, may_be_rounding
 
 
 def near(facet: Facet = Facet.BUFFERS, name: str = "mean") -> Row:
@@ -118,3 +119,38 @@ def test_what_replays_of_any_rank_have_written_is_known() -> None:
         for rank, names in enumerate(written)
     ]
     assert merged(ranks).rewritten == ("count", "mean")
+
+
+FAR = Row(
+    facet=Facet.INPUT_GRADIENTS,
+    name="args[0]",
+    closeness=Closeness.DIFFERENT,
+    max_difference=3e-7,
+    has_no_direction=True,
+)
+
+
+def measured(row: Row, *most: float) -> FacetValue:
+    rounded = tuple(plain(rows=(replace(FAR, max_difference=each),)) for each in most)
+    compared = runs(rows=(row,), compared={"INPUT_GRADIENTS": 1})
+    return values(replace(compared, rounded=rounded))[Facet.INPUT_GRADIENTS]
+
+
+def test_a_gradient_is_rounding_up_to_twice_what_rounding_is_measured_to_do() -> None:
+    assert measured(FAR, 1e-7, 1.6e-7) is FacetValue.WITHIN_TOLERANCE
+    assert measured(FAR, 1e-7, 1.4e-7) is FacetValue.DIFFERENT
+    assert measured(FAR) is FacetValue.DIFFERENT
+    assert measured(replace(FAR, has_no_direction=False), 1.6e-7) is FacetValue.DIFFERENT
+    assert measured(replace(FAR, name="args[1]"), 1.6e-7) is FacetValue.DIFFERENT
+
+
+def test_rounding_is_measured_only_where_all_that_differs_may_be_it() -> None:
+    near_buffer = near()
+    assert may_be_rounding([FAR, near_buffer])
+    assert not may_be_rounding([near_buffer])
+    assert not may_be_rounding([FAR, replace(near_buffer, closeness=Closeness.DIFFERENT)])
+
+
+def test_nothing_is_measured_by_a_backward_that_twice_the_loss_does_not_double() -> None:
+    assert is_exact(plain(rows=(near(),)))
+    assert not is_exact(plain(rows=(replace(FAR, closeness=Closeness.CLOSE),)))

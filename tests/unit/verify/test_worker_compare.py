@@ -1,10 +1,15 @@
 """Comparing tensors: bits first, the tolerance of the dtype next, and None is not zero."""
 
+import copy
+import enum
 import math
 from collections import deque, namedtuple
+from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
+import numpy
 import pytest
 
 torch = pytest.importorskip("torch", reason="the worker needs the extra torch")
@@ -63,6 +68,9 @@ def test_equal_values_give_no_row(value: Any) -> None:
         (torch.tensor([math.inf, 1.0]), torch.tensor([math.inf, 1.0000001]), Closeness.CLOSE),
         (torch.tensor([math.nan, 1.0]), torch.tensor([math.nan, 1.0000001]), Closeness.CLOSE),
         (torch.tensor([1]), torch.tensor([2]), Closeness.DIFFERENT),
+        (ONE + 1j, ONE * 1.000001 + 1j, Closeness.CLOSE),
+        (ONE + 1j, ONE + 1.1j, Closeness.DIFFERENT),
+        (ONE.double() + 1j * math.nan, ONE.double() + 1j, Closeness.DIFFERENT),
     ],
 )
 def test_other_bits_are_measured_against_the_tolerance(
@@ -125,6 +133,11 @@ class Slotted:
     hidden: Any
 
 
+class Kind(enum.Enum):
+    DENSE = 1
+    SPARSE = 2
+
+
 def test_outputs_of_many_forms_are_flattened_by_name() -> None:
     point = namedtuple("point", "x y")
     value = {"a": [ONE, (2, None)], "b": Output(ONE), "c": point(1, "s"), "d": object(), "e": []}
@@ -142,6 +155,46 @@ def test_outputs_of_many_forms_are_flattened_by_name() -> None:
         "output.f.hidden",
         "output.g[0]",
     ]
+
+
+@pytest.mark.filterwarnings("ignore:.*nested tensors", "ignore:.*quantiz")
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda values: torch.quantize_per_tensor(values, 0.1, 0, torch.quint8),
+        lambda values: torch.nested.nested_tensor([values, ONE], layout=torch.jagged),
+        lambda values: torch.nested.nested_tensor([values, ONE]),
+    ],
+    ids=["quantised", "jagged", "nested"],
+)
+def test_tensors_of_every_layout_are_compared(made: Callable[[Any], Any]) -> None:
+    given = torch.tensor([1.0, 2.0, 3.0])
+    assert compare(made(given), made(given.clone())) is None
+    row = compare(made(given), made(given.flip(0)))
+    assert row is not None
+    assert row.closeness is Closeness.DIFFERENT
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (numpy.array([1.0, 2.0]), numpy.array([1.0, 3.0])),
+        (numpy.float32(1), numpy.float32(2)),
+        ({1, 2}, {1, 3}),
+        (bytearray(b"ab"), bytearray(b"ac")),
+        (Decimal("1.0"), Decimal("1.1")),
+        (Kind.DENSE, Kind.SPARSE),
+    ],
+)
+def test_values_of_libraries_are_compared_by_what_they_are(one: Any, other: Any) -> None:
+    told, others = (flatten({"a": each}, "output") for each in (one, other))
+    assert list(told) == list(others) == ["output.a"]
+    assert told != others
+    assert told == flatten({"a": copy.deepcopy(one)}, "output")
+
+
+def test_a_class_is_not_looked_into() -> None:
+    assert flatten((Kind, Output), "output") == {"output[0]": "EnumType", "output[1]": "type"}
 
 
 def test_a_value_that_holds_itself_ends() -> None:

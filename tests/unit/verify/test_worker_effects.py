@@ -12,6 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the worker needs the extra torch")
 
+from haversack_server.leftovers import VALUES  # noqa: E402
 from haversack_server.worker.effects import Effects  # noqa: E402
 from haversack_server.worker.switches import switches  # noqa: E402
 
@@ -77,11 +78,11 @@ def test_names_that_are_random_are_told_by_their_kind(tmp_path: pathlib.Path) ->
 
 def test_what_lies_in_the_folder_is_seen_whoever_wrote_it(tmp_path: pathlib.Path) -> None:
     (tmp_path / "old.txt").write_text("as it was")
-    (tmp_path / "values.pt").write_text("the job's own")
+    (tmp_path / VALUES).write_text("the job's own")
     descriptor = os.open(tmp_path / "log.bin", os.O_CREAT | os.O_WRONLY)
     with Effects(tmp_path) as effects:
         os.write(descriptor, b"low")
-        (tmp_path / "values.pt").write_text("another")
+        (tmp_path / VALUES).write_text("another")
         pathlib.Path(os.fsencode(tmp_path).decode(), "old.txt").unlink()
         with open(os.fsencode(tmp_path / "bytes.txt"), "wb") as file:
             file.write(b"x")
@@ -90,7 +91,7 @@ def test_what_lies_in_the_folder_is_seen_whoever_wrote_it(tmp_path: pathlib.Path
     assert found["file log.bin"].startswith("3 B ")
     assert found["file old.txt"] == "removed"
     assert found["file opened for writing: bytes.txt"] == "1 times"
-    assert "file values.pt" not in found
+    assert f"file {VALUES}" not in found
 
 
 def test_files_that_torch_writes_itself_are_counted(tmp_path: pathlib.Path) -> None:

@@ -166,6 +166,16 @@ def test_a_model_with_nothing_to_checkpoint_is_no_workload() -> None:
         chosen(Workload(nn.Linear(1, 1)))
     with pytest.raises(BadWorkloadError, match="regions name modules"):
         chosen(Workload(abs), regions=("a",))
+    none_named = Workload(Tree(), regions=())
+    assert chosen(none_named, makes_calls=True) == ()
+    with pytest.raises(BadWorkloadError, match="its list of regions is empty"):
+        chosen(none_named)
+
+
+def test_tensors_without_values_are_no_workload() -> None:
+    leaves = find_leaves(Workload(nn.Linear(1, 1, device="meta")))
+    with pytest.raises(BadWorkloadError, match="the device meta, which holds no values"):
+        leaves.values([torch.ones(1, device="meta")], [])
 
 
 def test_hooks_of_all_modules_are_of_every_workload() -> None:
@@ -238,6 +248,15 @@ def test_a_cache_that_libraries_switch_off_is_off_in_every_run() -> None:
     assert module.config.use_cache is False
     assert module.weight.grad is None
     assert len(notes) == 1
+
+
+def test_a_torch_without_a_private_place_is_said_with_what_is_not_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert prepare(Workload(torch.nn.Linear(1, 1)), REQUEST)[1] == ()
+    monkeypatch.delattr(torch.serialization, "_open_zipfile_writer_file")
+    (said,) = prepare(Workload(torch.nn.Linear(1, 1)), REQUEST)[1]
+    assert "has no _open_zipfile_writer_file: files that torch.save writes" in said
 
 
 @pytest.mark.parametrize(

@@ -137,3 +137,25 @@ def test_the_largest_of_a_module_is_looked_for_once(monkeypatch: pytest.MonkeyPa
     modules = rounding.Modules({f"all.w{place}": torch.ones(1) for place in range(50)})
     assert {modules.largest_beside(f"all.w{place}") for place in range(50)} == {1.0}
     assert len(looked) == 50
+
+
+def grown(changed: Callable[[Any], Any], dtype: Any = torch.float32) -> bool:
+    """Whether a gradient of many sizes that is changed may be off by rounding that has grown."""
+    plain = (drawn(3, 4096) * torch.logspace(0, -4, 4096)).to(dtype)
+    found = row(plain, changed(plain).to(dtype), Facet.INPUT_GRADIENTS)
+    assert found.closeness is Closeness.DIFFERENT
+    return found.has_no_direction
+
+
+@pytest.mark.parametrize(("dtype", "size"), [(torch.float32, 1e-4), (torch.bfloat16, 6e-2)])
+def test_what_looks_like_rounding_that_has_grown_is_marked(dtype: Any, size: float) -> None:
+    noise = (drawn(4, 4096) * size).to(dtype)
+    assert grown(lambda plain: plain + noise, dtype)
+    assert not grown(lambda plain: plain + noise * 10, dtype)  # too far for rounding
+    assert not grown(lambda plain: plain * (1 + size), dtype)
+    assert not grown(lambda plain: plain * torch.linspace(0, 2, 4096).clamp(1 - size, 1), dtype)
+
+
+def test_small_values_that_are_lost_are_no_rounding_that_has_grown() -> None:
+    kept = torch.arange(4096) < 4096 - 20
+    assert not grown(lambda plain: plain * kept, torch.bfloat16)

@@ -7,6 +7,7 @@ import pytest
 
 pytest.importorskip("torch", reason="the worker needs the extra torch")
 
+from haversack_server.leftovers import VALUES
 from haversack_server.worker import scratch
 from haversack_server.worker.scratch import Scratch, changes, statuses
 
@@ -16,7 +17,7 @@ def contents(folder: pathlib.Path) -> dict[str, str]:
 
 
 def test_what_a_run_changes_is_put_back(tmp_path: pathlib.Path) -> None:
-    kept = {"one.txt": "one", "sub/two.txt": "two", "values.pt": "the job's own"}
+    kept = {"one.txt": "one", "sub/two.txt": "two", VALUES: "the job's own"}
     (tmp_path / "sub").mkdir()
     (tmp_path / "empty").mkdir()
     for name, text in kept.items():
@@ -29,15 +30,15 @@ def test_what_a_run_changes_is_put_back(tmp_path: pathlib.Path) -> None:
     (tmp_path / "new" / "deep" / "x").write_text("x")
     (tmp_path / "link").symlink_to("/")
     os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "values.pt").write_text("written by a run")
+    (tmp_path / VALUES).write_text("written by a run")
     assert contents(tmp_path) != before
     made.put_back()
     assert contents(tmp_path) == before
     held = statuses(tmp_path)
     made.put_back()  # there is nothing to write
     assert changes(tmp_path, held) == {}
-    assert sorted(os.listdir(tmp_path)) == ["empty", "one.txt", "sub", "values.pt"]
-    assert (tmp_path / "values.pt").read_text() == "written by a run"
+    assert sorted(os.listdir(tmp_path)) == [VALUES, "empty", "one.txt", "sub"]
+    assert (tmp_path / VALUES).read_text() == "written by a run"
 
 
 def test_a_file_that_stays_open_is_read_on_from_where_it_was(tmp_path: pathlib.Path) -> None:
@@ -106,7 +107,7 @@ def test_everything_counts_towards_the_most_that_is_kept(
             place.mkdir()
         else:
             place.symlink_to("z.txt")
-    (tmp_path / "values.pt").write_text("the job's own")
+    (tmp_path / VALUES).write_text("the job's own")
     (tmp_path / "z.txt").write_text("the factory's")
     assert Scratch(tmp_path).notes == ()
     (tmp_path / "zz.txt").write_text("the factory's")

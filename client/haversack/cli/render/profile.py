@@ -10,8 +10,10 @@ from haversack.units import format_bytes, format_ns
 def draw_profile(page: Page, profile: Profile, output: str | None, verbose: bool) -> None:
     """Draw a profile; ``verbose`` spells policies out and says what was not looked at."""
     blocks = [block for block in profile.blocks if block.fingerprint]
+    numbers = profile.precision.name.lower().replace("_", "-")
+    mixed = f" in {numbers}" if profile.precision else ""
     written = f", written to {output}" if output else ""
-    page.headline("PROFILED", GOOD, f"{len(blocks)} blocks on {profile.device}{written}")
+    page.headline("PROFILED", GOOD, f"{len(blocks)} blocks on {profile.device}{mixed}{written}")
     _draw_standing(page, profile)
     page.heading("Blocks", "in the order of the forward; figures of each block")
     page.table(

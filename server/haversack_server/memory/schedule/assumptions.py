@@ -22,6 +22,7 @@ def step_assumptions(run: TrainingRun, degrees: Degrees) -> tuple[str, ...]:
     elif run.training.accumulation > 1 and degrees.shards_gradients and not run.training.no_sync:
         made.append("gradients are reduced in every microbatch, never kept whole (no_sync)")
     bucketed = degrees.sharding in _DEEPSPEED and degrees.shard_ranks > 1
+    bucketed &= not (run.units and degrees.shards_parameters)  # idealised, without buckets
     if bucketed and run.parallelism.reduce_bucket_elements is None:
         made.append(f"reduce bucket: {REDUCE_BUCKET_ELEMENTS:,} elements, DeepSpeed's default")
     return tuple(made)

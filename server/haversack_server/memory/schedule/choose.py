@@ -1,6 +1,6 @@
 """Which schedule a chain runs under: one class per framework, behind one protocol."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
 from haversack.parallelism import Sharding
@@ -38,20 +38,25 @@ class Schedule(Protocol):
 
 
 def schedule_of(chain: Chain) -> Schedule:
+    """Make the schedule that a chain runs under."""
+    return schedule_class(chain)(chain)
+
+
+def schedule_class(chain: Chain) -> Callable[[Chain], Schedule]:
     """Choose by the kind of sharding; states that one rank holds whole need no schedule.
 
     DeepSpeed offloads the states of a single rank by the same code.
     """
     degrees = chain.degrees
     if chain.schedule.idealised and degrees.shards_parameters:
-        return Ideal(chain)
+        return Ideal
     if degrees.sharding is Sharding.FSDP2:
-        return Fsdp2(chain)
+        return Fsdp2
     if degrees.sharding is Sharding.FSDP1:
-        return Fsdp1(chain)
+        return Fsdp1
     several = degrees.shard_ranks > 1
     if degrees.sharding is Sharding.ZERO_3 and (several or chain.offload.parameters):
-        return Zero3(chain)
+        return Zero3
     if degrees.sharding in _DEEPSPEED and (several or chain.offload.optimizer):
-        return Whole(chain) if chain.gradients_stand else Zero(chain)
-    return Whole(chain)
+        return Whole if chain.gradients_stand else Zero
+    return Whole

@@ -49,6 +49,8 @@ def transient_terms(chain: Chain) -> dict[Column, Term]:
     base = _base(chain)
     sharding = chain.degrees.sharding
     compute, reduce = chain.recipe.compute, chain.recipe.reduce
+    if sharding is Sharding.REPLICATED:  # its buckets hold gradients as they are
+        reduce = chain.recipe.gradient
     gathered = "parameters of the running unit, of the root unit and of units that stay gathered"
     copies = _COPIES.get(sharding, "parameters of units gathered ahead")
     whole = _WHOLE_GRADIENTS.get(sharding, "the gradient of one parameter, until it is reduced")
@@ -101,10 +103,12 @@ def _named(base: Term, column: Column, what: str, each: int) -> Term:
 
 def _bucket_inputs(chain: Chain) -> tuple[str, ...]:
     """The bucket's size, where there is one."""
-    if chain.degrees.sharding not in (Sharding.ZERO_1, Sharding.ZERO_2, Sharding.ZERO_3):
+    sharding, settings = chain.degrees.sharding, chain.schedule
+    if sharding not in (Sharding.ZERO_1, Sharding.ZERO_2, Sharding.ZERO_3):
         return ()
-    settings = chain.schedule
-    buckets = 2 if settings.overlap_reduce and chain.degrees.sharding is not Sharding.ZERO_3 else 1
+    if settings.idealised and chain.degrees.shards_parameters:
+        return ()
+    buckets = 2 if settings.overlap_reduce and sharding is Sharding.ZERO_2 else 1
     return (
         f"elements of a bucket = {settings.reduce_bucket_elements}",
         f"buckets = {buckets}",

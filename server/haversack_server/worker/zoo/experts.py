@@ -5,8 +5,10 @@ from typing import Any
 import numpy
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
-from haversack_server.worker.zoo.case import WIDTH, region
+from haversack.torch import Workload
+from haversack_server.worker.zoo.case import BATCH, WIDTH, case, region
 
 EXPERTS = 3
 Tensor = torch.Tensor
@@ -69,3 +71,31 @@ def experts_numpy_noise_dispatched(model: Any, x: Tensor) -> Any:
     """A router with noise of numpy that sends tokens: other numbers of them, in the replay."""
     scores = model.router(x)
     return _dispatched(model, x, scores + _noise(scores))
+
+
+@case
+def experts_in_turn() -> Workload:
+    """An expert for each step: the second step has no gradient of the first one's expert."""
+    model = _InTurn()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return Workload(model, (torch.randn(BATCH, WIDTH),), optimizer=optimizer)
+
+
+class _InTurn(nn.Module):
+    """Changes its scale after the first expert has run, and before that runs again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.experts = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(2))
+        self.turn = 0
+        self.scale = 1.0
+
+    def forward(self, x: Tensor) -> Any:
+        self.scale = 1.0
+        result = checkpoint(self._run, self.turn, x, use_reentrant=False)
+        self.scale = 3.0 - 2.0 * self.turn
+        self.turn += 1
+        return result
+
+    def _run(self, turn: int, x: Tensor) -> Any:
+        return (self.experts[turn](x) * self.scale).sin()

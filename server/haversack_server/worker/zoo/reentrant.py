@@ -92,6 +92,16 @@ def reentrant_parameter_hook() -> Workload:
     return workload(model)
 
 
+@case
+def reentrant_finished_gradient_hook() -> Workload:
+    """A hook for the finished gradient of a weight of two regions, whose list nothing else holds."""
+    model = _Twice()
+    kept: list[int] = []
+    weight: Any = model.linear.weight
+    weight.register_post_accumulate_grad_hook(lambda parameter: kept.append(len(kept)))
+    return workload(model)
+
+
 class _Twice(Regions):
     def __init__(self) -> None:
         super().__init__(lambda model, x: model.linear(x).sin(), use_reentrant=True)

@@ -14,6 +14,8 @@ import torch
 from torch import nn
 
 from haversack.torch import Workload
+from haversack_server.leftovers import OUTPUT
+from haversack_server.verify import frames
 
 from .cases import WIDTH, mlp
 
@@ -100,6 +102,42 @@ def writes_to_every_descriptor() -> NoReturn:
     raise AssertionError
 
 
+def speaks_for_its_job(message: dict[str, Any]) -> Workload:
+    """Send a frame in place of the job's own."""
+    frame = frames.pack(message)
+    for descriptor in range(3, 64):
+        try:
+            os.write(descriptor, frame)
+        except OSError:
+            continue
+    return mlp()
+
+
+def takes_ended_children(ignores: bool) -> Workload:
+    """Have nobody else hear how a child of this process ended."""
+
+    def take(*_: object) -> None:
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return
+
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN if ignores else take)
+    return mlp()
+
+
+class Untouchable(nn.Module):
+    """Raises wherever it is looked at."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(f"no {name} for you")
+
+
+def cannot_be_looked_at() -> Workload:
+    return Workload(Untouchable())
+
+
 def leaves_processes() -> Workload:
     """Fork one child in the job's group, and one that leaves it."""
     for leave in (False, True):
@@ -118,13 +156,13 @@ def leaves_processes_and_exits() -> NoReturn:
 
 def leaves_instead_of_its_output(kind: str) -> NoReturn:
     """Put something where the server looks for the last words of a job, and end."""
-    os.remove("output.txt")
+    os.remove(OUTPUT)
     if kind == "link":
-        os.symlink("/proc/self/cmdline", "output.txt")  # of whoever follows it
+        os.symlink("/proc/self/cmdline", OUTPUT)  # of whoever follows it
     elif kind == "pipe":
-        os.mkfifo("output.txt")
+        os.mkfifo(OUTPUT)
     else:
-        os.mkdir("output.txt")
+        os.mkdir(OUTPUT)
     os._exit(3)
 
 
