@@ -4,7 +4,7 @@
 repeats it under probes, and ``watched_plain`` is a plain run under that of memory.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from haversack.units import format_bytes, format_ns
@@ -17,12 +17,8 @@ from haversack.verify import (
     VerifyMemory,
     VerifyTime,
 )
-from haversack_server.verify.comparison import (
-    MOST_NAMES,
-    compare_states,
-    compare_values,
-    with_totals,
-)
+from haversack_server.verify import moved
+from haversack_server.verify.comparison import MOST_NAMES, compare_states, compare_values
 from haversack_server.verify.hints import fix_hint
 from haversack_server.verify.outcome import Outcome
 from haversack_server.verify.predictions import counts_with_plan, memory_with_plan
@@ -161,9 +157,7 @@ def rng_finding(runs: Outcomes) -> FacetResult:
 
 def side_effect_finding(runs: Outcomes) -> FacetResult:
     """Compare the Python state that the workload reaches after the step."""
-    plain, again, checkpointed = with_totals(
-        *(_state_of(run, runs) for run in (runs.plain, runs.again, runs.checkpointed))
-    )
+    plain, again, checkpointed = moved.states(runs.plain, runs.again, runs.checkpointed)
     changed, unsteady = compare_states(Facet.SIDE_EFFECTS, plain, again, checkpointed)
     left_out = f"; {len(unsteady)} that two plain runs do not share are left out"
     found = FacetValue.DIFFERENT if changed else FacetValue.EQUAL_BITWISE
@@ -186,13 +180,6 @@ def side_effect_finding(runs: Outcomes) -> FacetResult:
         different_count=len(changed),
         fix_hint=fix_hint(Facet.SIDE_EFFECTS, found),
     )
-
-
-def _state_of(run: Outcome, runs: Outcomes) -> Mapping[str, str]:
-    """Give what a run leaves; of moved weights what the steps did, where gradients moved them so."""
-    if any(row.facet is Facet.PARAMETER_GRADIENTS for row in runs.checkpointed.rows):
-        return {**run.state, **run.own_changes}
-    return run.state
 
 
 def recompute_counts(runs: Outcomes) -> tuple[RecomputeCount, ...]:

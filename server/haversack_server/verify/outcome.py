@@ -44,11 +44,11 @@ class Outcome:
 
     ``rows`` compare it with the first plain run; ``compared`` counts values by the name of their
     facet. ``tick_ns`` is the least step of the clock that took ``time_ns``.
-    ``own_changes`` says of parameters that an optimizer moved, by names of ``state``, what the steps
-    themselves left in them. ``first_different_call`` is the number of the first checkpointed call whose replay saves other
-    values; ``rewritten`` names buffers that replays have written, ``asked`` functions that the step
-    called and that no seed repeats. A run whose process died has an
-    ``exit_status`` and nothing else.
+    ``own_changes`` says of weights that an optimizer moved, by names of ``state``, what the steps
+    themselves made of them. ``first_different_call`` is the number of the first checkpointed call
+    whose replay saves other values; ``rewritten`` names buffers that replays have written,
+    ``asked`` functions that the step called and that no seed repeats. A run whose process died has
+    an ``exit_status`` and nothing else.
     """
 
     stage: str

@@ -40,8 +40,8 @@ def snapshot(
     """Digest everything that the roots reach, each thing under the first path that reaches it.
 
     Later roots name only what earlier ones do not reach. ``elsewhere`` are the ids of tensors whose
-    content another facet compares: of those, attributes alone count. ``own_changes`` says of things,
-    by their ids, what is kept beside their digests.
+    content another facet compares: of those, attributes alone count. ``own_changes`` says of
+    things, by their ids, what is kept beside their digests.
     """
     found = Snapshot()
     for path, thing, record in walk(*roots, look=partial(_looked_at, elsewhere)):

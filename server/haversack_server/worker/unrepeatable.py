@@ -1,6 +1,7 @@
 """What a step asks that no seed repeats: the clock, the system's entropy, the process's number.
 
-Listens to calls of functions of C, however their names were imported: of those in the tables below.
+Listens to calls of functions of C, however their names were imported: of those in the tables below,
+and to what Python opens: the system's entropy is a file too.
 What C asks itself (``numpy.datetime64("now")``, an extension's own) is not heard. Says what was
 asked, not what became of it: most who ask the clock only write it down, and ``time.localtime`` may
 have been given a time.
@@ -39,6 +40,7 @@ _ASKED = {
 # Methods of classes are made anew for every call, and known by their names.
 _OF_DATES = frozenset({"now", "utcnow", "today"})
 _FUNCTION = types.BuiltinFunctionType
+_ENTROPY = frozenset({"/dev/urandom", "/dev/random", "/dev/hwrng"})
 # Asked first, of every call of a step: thousands, of which a few have such a name.
 _HEARD = frozenset({"seed", *_OF_DATES, *(function.__name__ for function in _ASKED)})
 # What asks for its own purposes: torch, records of loggers, and this product.
@@ -50,6 +52,7 @@ class Unrepeatable:
 
     def __init__(self) -> None:
         self._names: dict[str, None] = {}
+        self._listens = False
 
     @property
     def asked(self) -> tuple[str, ...]:
@@ -57,13 +60,22 @@ class Unrepeatable:
         return tuple(self._names)
 
     def __enter__(self) -> "Unrepeatable":
+        self._listens = True
+        sys.addaudithook(self._opened)  # nothing takes it away again; a run is a process
         threading.setprofile(self._heard)  # for threads that the step starts
         sys.setprofile(self._heard)
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._listens = False
         sys.setprofile(None)
         threading.setprofile(None)
+
+    def _opened(self, event: str, given: tuple[Any, ...]) -> None:
+        if event == "open" and self._listens and isinstance(given[0], str | bytes):
+            path = os.fsdecode(given[0])
+            if path in _ENTROPY:
+                self._names[path] = None
 
     def _heard(self, frame: types.FrameType, event: str, function: Any) -> None:
         if event != "c_call" or type(function) is not _FUNCTION:

@@ -1,4 +1,4 @@
-"""Between two steps gradients are kept and weights looked at, outside of what a step is measured by."""
+"""Between two steps gradients are kept, and weights looked at, outside of what is measured."""
 
 from collections.abc import Callable
 from typing import Any
@@ -28,7 +28,7 @@ def stepped(
 
 
 def linear(factor: float = 1.0) -> Any:
-    model = nn.Linear(2, 1)
+    model: Any = nn.Linear(2, 1)
     with torch.no_grad():
         model.weight.fill_(1.0)
     model.weight.register_hook(lambda gradient: gradient * factor)

@@ -17,6 +17,7 @@ def row(name: str, closeness: Closeness, difference: float | None = None) -> Row
 EQUAL: list[Row] = []
 CLOSE = [row("w", Closeness.CLOSE, 1e-7)]
 CLOSER = [row("w", Closeness.CLOSE, 6e-8)]
+TWICE = [row("w", Closeness.DIFFERENT, 1.2e-7)]
 FAR = [row("w", Closeness.DIFFERENT, 0.5)]
 OTHER_SHAPE = [row("w", Closeness.DIFFERENT)]
 
@@ -30,6 +31,7 @@ OTHER_SHAPE = [row("w", Closeness.DIFFERENT)]
         (EQUAL, OTHER_SHAPE, FacetValue.DIFFERENT),
         (CLOSE, EQUAL, FacetValue.WITHIN_NOISE),
         (CLOSER, CLOSE, FacetValue.WITHIN_NOISE),
+        (CLOSER, TWICE, FacetValue.WITHIN_NOISE),
         (CLOSE, FAR, FacetValue.DIFFERENT),
         (CLOSE, OTHER_SHAPE, FacetValue.DIFFERENT),
         (FAR, EQUAL, FacetValue.INCONCLUSIVE),

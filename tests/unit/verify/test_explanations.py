@@ -46,10 +46,10 @@ def test_the_control_says_whether_the_callback_is_the_cause(
 def test_random_sources_come_from_the_watched_run_and_memory_where_no_other_has_it() -> None:
     source = RandomSource(source="python", drawn_in_forward=True)
     watched = checkpointed(peak_bytes=5, retained_bytes=4, sources=(source,))
-    explained = {"watched_plain": plain(peak_bytes=7), "watched": watched}
+    watched_plain = plain(peak_bytes=7)
     unmeasured = runs(first=plain(peak_bytes=None), peak_bytes=None)  # as on the CPU
     for outcomes, peaks in ((unmeasured, (7, 5)), (runs(), (100, 90))):  # as on a GPU
-        found = report(replace(outcomes, **explained))
+        found = report(replace(outcomes, watched_plain=watched_plain, watched=watched))
         assert found.random_sources == (source,)
         assert found.memory is not None
         assert (found.memory.plain_peak_bytes, found.memory.checkpointed_peak_bytes) == peaks

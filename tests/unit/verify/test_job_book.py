@@ -152,6 +152,9 @@ def test_an_id_that_is_used_again_stands_behind_those_that_wait() -> None:
     for each in (waiting, again):
         kept.add(each)
     assert kept.on("cpu") == [waiting, again]
+    waiting.recall(REPORT, DAY_NS)
+    assert kept.on("cpu") == [again]
+    assert kept.on("cuda:0") == []
 
 
 def test_jobs_are_listed_page_by_page_though_new_ones_come() -> None:

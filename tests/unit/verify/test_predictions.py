@@ -19,7 +19,7 @@ from haversack.verify import (
     VerifyVerdict,
 )
 from haversack_server.verify import reports
-from haversack_server.verify.predictions import compared_with_plan
+from haversack_server.verify.predictions import compared_with_plan, memory_with_plan
 
 ACTIONS = (
     BlockAction(block="block", option="recompute"),
@@ -74,11 +74,29 @@ def test_a_peak_above_its_prediction_warns_and_decides_if_strict() -> None:
     assert report(above, strict=True).verdict is VerifyVerdict.DIFFERENT
 
 
-def test_a_few_numbers_above_are_said_and_no_warning() -> None:
-    found = report(replace(MEASURED, measured_peak_bytes=1012))
+@pytest.mark.parametrize("beyond", [12, 64])
+def test_a_few_numbers_above_are_said_and_no_warning(beyond: int) -> None:
+    found = report(replace(MEASURED, measured_peak_bytes=1000 + beyond))
     assert found.applied is not None
-    assert "12 B above the prediction" in found.applied.findings[0]
+    assert f"{beyond} B above the prediction" in found.applied.findings[0]
     assert found.warnings == ()
+
+
+def test_a_difference_that_a_facet_has_already_stays_the_first() -> None:
+    above = compared(measured_peak_bytes=1065)
+    unsaved = FacetResult(
+        facet=Facet.MEMORY,
+        value=FacetValue.DIFFERENT,
+        detail="No memory is saved",
+        different_count=1,
+        fix_hint="Take larger regions",
+    )
+    both = memory_with_plan(unsaved, above)
+    assert both.detail.startswith("No memory is saved. A step of the plan takes 1.04 KiB")
+    assert (both.different_count, both.fix_hint) == (2, "Take larger regions")
+    alone = memory_with_plan(replace(unsaved, value=FacetValue.AS_EXPECTED), above)
+    assert alone.detail.startswith("A step of the plan takes 1.04 KiB")
+    assert alone.different_count == 1
 
 
 def test_a_prediction_that_wastes_is_said() -> None:

@@ -81,6 +81,19 @@ def test_the_rank_that_raised_first_is_the_cause() -> None:
     assert cause.message == "on rank 1 of 2: of 1"
 
 
+def test_memory_is_that_of_the_runs_under_probes() -> None:
+    (first, _) = found().ranks
+    assert (first.plain_peak_bytes, first.checkpointed_peak_bytes) == (100, 90)
+    assert first.device == "cpu"
+    on_gpus = sharded(runs(), WORLD, "nccl", ()).ranks
+    assert [each.device for each in on_gpus] == ["cuda:0", "cuda:1"]
+    watched = replace(runs(), watched_plain=[rank(0), rank(1, outcome=plain(peak_bytes=120))])
+    together = watched.outcomes().watched_plain
+    assert together is not None
+    assert together.peak_bytes == 120
+    assert replace(runs(), watched_plain=()).outcomes().watched_plain is None
+
+
 def test_collectives_have_their_kind_and_both_counts() -> None:
     assert found().ranks[0].collectives == (
         CollectiveCount(

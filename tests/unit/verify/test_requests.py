@@ -221,7 +221,9 @@ def test_every_argument_that_will_not_do_is_told_at_once() -> None:
     assert len(refusal.value.violations) == 2
 
 
-@pytest.mark.parametrize("args_json", ["", "{}", '{"layers": 64}', '{"width": 50, "heads": 5}'])
+@pytest.mark.parametrize(
+    "args_json", ["", "{}", '{"layers": 64}', '{"layers": 1}', '{"width": 50, "heads": 5}']
+)
 def test_arguments_within_their_bounds_may_run(args_json: str) -> None:
     named = WorkloadReference(name="gpt2-tiny", args_json=args_json)
     check_admissible(VerifyRequest(workload=named), [])

@@ -28,6 +28,8 @@ def test_a_generator_that_begins_again_is_named_and_decides() -> None:
     assert (found.value, found.names) == (FacetValue.DIFFERENT, ("rank 0 torch cpu",))
     assert "Left out: rank 0 torch cpu" in found.detail
     assert judge([found]).verdict is VerifyVerdict.DIFFERENT
+    many = random_finding([(rank, LOST) for rank in range(4)], MORE).detail
+    assert "rank 2 torch cpu and 1 more: as before" in many
     assert "the random states of all ranks" in resume_hint(Facet.RNG, found.value, same_ranks=False)
 
 

@@ -102,3 +102,7 @@ def test_a_saved_result_that_was_edited_is_told_by_its_editor() -> None:
     assert found is not None
     assert found.cause is DifferenceCause.EXTERNAL_TENSOR
     assert found.detail.endswith("edited in place by aten.add_.Tensor")
+    read = replace(edit, name="aten.add.Tensor")
+    found = first_difference("block", [MUL, read], [replace(MUL, made=(edited,)), read])
+    assert found is not None
+    assert found.cause is DifferenceCause.NONDETERMINISTIC_KERNEL

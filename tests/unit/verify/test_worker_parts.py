@@ -157,6 +157,9 @@ def test_a_region_may_be_named_by_its_unique_ending() -> None:
     assert chosen(Workload(Tree()), regions=("layers.1",)) == ("encoder.layers.1",)
     with pytest.raises(BadWorkloadError, match=r"no module 'layers\.7'"):
         chosen(Workload(Tree()), regions=("layers.7",))
+    with pytest.raises(BadWorkloadError) as unknown:
+        chosen(Workload(Tree()), regions=("x" * 10**6,))
+    assert len(str(unknown.value)) < 1000
     with pytest.raises(BadWorkloadError, match=r"'0' is ambiguous: encoder.layers.0, layers.0"):
         chosen(Workload(Tree()), regions=("0",))
 

@@ -3,6 +3,7 @@
 import cProfile
 import datetime
 import os
+import pathlib
 import random
 import threading
 import time
@@ -16,6 +17,11 @@ import pytest
 torch = pytest.importorskip("torch", reason="the worker needs the extra torch")
 
 from haversack_server.worker.unrepeatable import Unrepeatable, unheard  # noqa: E402
+
+
+def reads(path: str | pathlib.Path) -> int:
+    with open(path, "rb", buffering=0) as entropy:
+        return len(entropy.read(1))
 
 
 class Moment(datetime.datetime):
@@ -38,6 +44,8 @@ class Moment(datetime.datetime):
         (lambda: random.Random(), "random.seed"),
         (lambda: torch.Generator().seed(), "torch.Generator.seed"),
         (lambda: torch.default_generator.seed(), "torch.Generator.seed"),
+        (lambda: reads("/dev/urandom"), "/dev/urandom"),
+        (lambda: reads(pathlib.Path("/dev/random")), "/dev/random"),
     ],
 )
 def test_what_is_asked_is_heard_however_it_is_named(ask: Callable[[], object], name: str) -> None:

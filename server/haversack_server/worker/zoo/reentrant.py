@@ -94,7 +94,7 @@ def reentrant_parameter_hook() -> Workload:
 
 @case
 def reentrant_finished_gradient_hook() -> Workload:
-    """A hook for the finished gradient of a weight of two regions, whose list nothing else holds."""
+    """A hook for the finished gradient of such a weight, whose list nothing else holds."""
     model = _Twice()
     kept: list[int] = []
     weight: Any = model.linear.weight

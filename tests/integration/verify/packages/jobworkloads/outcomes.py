@@ -82,4 +82,4 @@ def reaches_too_much() -> Workload:
 def all_of_the_library() -> Workload:
     """A region without a line of the user's."""
     block = nn.Sequential(nn.BatchNorm1d(3), nn.Tanh())
-    return Workload(nn.Sequential(nn.Linear(3, 3), block), (torch.randn(4, 3),), regions=["1"])
+    return Workload(nn.Sequential(nn.Linear(3, 3), block), (torch.randn(4, 3),), regions=("1",))
