@@ -7,6 +7,7 @@ library's.
 
 import random
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -33,12 +34,20 @@ def build(model: str, bug: str) -> Workload:
     return Workload(workload.model, workload.args, between_forward_and_backward=callback)
 
 
-def target(model: str) -> str:
-    """Name the module that a bug of this model is put into."""
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Names the module that a bug is put into, and the region that it lies in."""
+
+    region: str
+    module: str
+
+
+def target(model: str) -> Target:
+    """Name where a bug of this model is put."""
     return _target(FACTORIES[model]().model)[0]
 
 
-def _target(model: Any) -> tuple[str, nn.Module]:
+def _target(model: Any) -> tuple[Target, nn.Module]:
     from transformers.modeling_layers import GradientCheckpointingLayer
 
     blocks = {
@@ -50,7 +59,7 @@ def _target(model: Any) -> tuple[str, nn.Module]:
     for name, module in block.named_modules():
         weight = getattr(module, "weight", None)
         if isinstance(weight, nn.Parameter) and weight.dim() == 2:
-            return f"{path}.{name}", module
+            return Target(path, f"{path}.{name}"), module
     raise ValueError(f"{path} has no projection")
 
 

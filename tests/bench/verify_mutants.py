@@ -1,7 +1,7 @@
 """The mutation test: ten kinds of bug put into twenty models of the library, one at a time.
 
-Caught is a bug whose report says DIFFERENT; the module is right if the first difference is in the
-module that has the bug.
+Caught is a bug whose report says DIFFERENT; module and region are right if the first difference is
+in those that have the bug.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ class Mutant:
 
     model: str
     bug: str
-    target: str
+    target: mutants.Target
     report: VerifyReport
 
     @property
@@ -42,7 +42,13 @@ class Mutant:
     def has_right_module(self) -> bool:
         """Whether the first difference is in the module that has the bug."""
         found = self.report.first_difference
-        return found is not None and found.module == self.target
+        return found is not None and found.module == self.target.module
+
+    @property
+    def has_right_region(self) -> bool:
+        """Whether the first difference is in the region that has the module, of several."""
+        found = self.report.first_difference
+        return found is not None and found.region == self.target.region
 
 
 def mutation(text: str) -> Iterator[Row]:
@@ -52,11 +58,12 @@ def mutation(text: str) -> Iterator[Row]:
     targets = {model: mutants.target(model) for model in models}
     checked = [Mutant(model, bug, targets[model], report) for model, bug, report in found]
     for each in checked:
-        if not (each.is_caught and each.has_right_module):
+        if not (each.is_caught and each.has_right_module and each.has_right_region):
             report = each.report
             print(f"{each.model} {each.bug}: {report.verdict.name} {report.first_difference}")
     yield _share("bugs caught", [each.is_caught for each in checked], 99)
     yield _share("module of the bug named", [each.has_right_module for each in checked], 95)
+    yield _share("region of the bug named", [each.has_right_region for each in checked], 95)
     for bug in mutants.BUGS:
         own = [each for each in checked if each.bug == bug]
         caught, named = sum(e.is_caught for e in own), sum(e.has_right_module for e in own)
