@@ -10,7 +10,16 @@ from haversack.cli import exits, options
 from haversack.cli.calls import connected, deadline, note, print_answer
 from haversack.cli.command import AnswerCommand
 from haversack.cli.report_files import FILES, check_files, write_files
-from haversack.cli.verify_options import JOB, JUDGING, PLAN, RESUME, SPREAD, WEIGHTS, WORKLOAD
+from haversack.cli.verify_options import (
+    JOB,
+    JUDGING,
+    PLAN,
+    REGIONS,
+    RESUME,
+    SPREAD,
+    WEIGHTS,
+    WORKLOAD,
+)
 from haversack.errors import InternalError
 from haversack.reading import refuse
 
@@ -20,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=AnswerCommand, short_help="Does it compute the same with checkpointing?")
-@options.all_of(WORKLOAD, WEIGHTS, PLAN, JUDGING, SPREAD, RESUME, JOB)
+@options.all_of(WORKLOAD, WEIGHTS, PLAN, JUDGING, REGIONS, SPREAD, RESUME, JOB)
 @options.all_of(FILES, options.SERVER, options.VERBOSE)
 def verify(
     *,

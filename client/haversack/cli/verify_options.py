@@ -50,6 +50,51 @@ WEIGHTS = [
         metavar="PATH",
     ),
 ]
+REGIONS = [
+    options.option(
+        "Regions",
+        "--region",
+        "regions",
+        field="regions",
+        about="Module to wrap as a region, such as layers.0; may be repeated. Default: those that "
+        "the workload names, else the calls of checkpoint that the model makes, and if it makes "
+        "none the blocks in its ModuleLists.",
+        metavar="MODULE",
+        multiple=True,
+    ),
+    options.option(
+        "Regions",
+        "--use-reentrant",
+        field="use_reentrant",
+        about="Use PyTorch's reentrant variant for the modules that are wrapped.",
+        is_flag=True,
+    ),
+    options.option(
+        "Regions",
+        "--preserve-rng-state/--no-preserve-rng-state",
+        field="preserve_rng_state",
+        about="Restore torch's random state in replays or not, whatever a call says. Default: as "
+        "each call says.",
+        default=None,
+    ),
+    options.option(
+        "Regions",
+        "--early-stop/--no-early-stop",
+        field="early_stop",
+        about="End a replay once it has made what was asked for, or never, whatever a call says. "
+        "Default: as each call says.",
+        default=None,
+    ),
+    options.option(
+        "Regions",
+        "--determinism-check",
+        field="determinism_check",
+        about="PyTorch's own check of what a replay saves, whatever a call says: default (shapes, "
+        "dtypes, devices) or none. Default: as each call says.",
+        metavar="NAME",
+        default="",
+    ),
+]
 SPREAD = [
     options.option(
         "Ranks",
@@ -144,6 +189,28 @@ JOB = [
         about="GPUs of the job's one process, from --device on, for a model that its factory puts "
         "on several. Default: 1.",
         type=Whole(),
+    ),
+    options.option(
+        "Job",
+        "--threads",
+        field="threads",
+        about="Threads of operators in every run. Default: 1.",
+        type=Whole(),
+    ),
+    options.option(
+        "Job",
+        "--deterministic-algorithms",
+        field="deterministic_algorithms",
+        about="Run under torch.use_deterministic_algorithms: an operation that has none raises.",
+        is_flag=True,
+    ),
+    options.option(
+        "Job",
+        "--memory",
+        field="limits.memory_bytes",
+        about="Memory that each process of the job may take, such as 4GiB. Default: the server's "
+        "own limit, if it has one.",
+        metavar="SIZE",
     ),
     options.option(
         "Job",

@@ -237,6 +237,13 @@ def test_a_folder_without_a_config_says_what_it_looked_for(
         (["--workload", "mlp", "--device", "tpu"], ("device", "'tpu'", "--device")),
         (["--workload", "mlp", "--deadline", "-5"], ("limits.deadline_ns", "--deadline")),
         (["--workload", "mlp", "--job-id", "a b"], ("job_id", "--job-id")),
+        (["--workload", "mlp", "--threads", "0"], ("threads", "--threads")),
+        (["--workload", "mlp", "--region", ""], ("regions", "empty name", "--region")),
+        (
+            ["--workload", "mlp", "--determinism-check", "all"],
+            ("determinism_check", "use default or none", "--determinism-check"),
+        ),
+        (["--workload", "mlp", "--memory", "much"], ("limits.memory_bytes", "--memory")),
         (
             ["--workload", "mlp", "--resume", "0:4"],
             ("world.size", "1 or more", "--resume"),

@@ -26,6 +26,7 @@ from haversack.run import (
     Recompute,
     StateBytes,
     Unit,
+    WorkloadReference,
 )
 from haversack.verify import (
     Facet,
@@ -34,6 +35,7 @@ from haversack.verify import (
     VerifyProgress,
     VerifyQueued,
     VerifyReport,
+    VerifyRequest,
     VerifyRunning,
     VerifySchedule,
     VerifyVerdict,
@@ -209,7 +211,10 @@ def test_verify_asks_for_a_job_and_prints_its_report(client: Any, haversack_run:
         *("verify", "--workload", "mypkg.models:build", "--args", '{"layers": 2}'),
         *("--allow", "mypkg.", "--allow", "other.", "--strict", "--waive", "buffers"),
         *("--waive", "input-gradients", "--seed", "7", "--device", "cuda:0", "--deadline", "1.5"),
-        *("--job-id", "nightly", "--schedule", "two-steps", "--json"),
+        *("--job-id", "nightly", "--schedule", "two-steps", "--json", "--region", "layers.0"),
+        *("--region", "layers.1", "--use-reentrant", "--no-preserve-rng-state", "--early-stop"),
+        *("--determinism-check", "none", "--threads", "2", "--deterministic-algorithms"),
+        *("--memory", "4GiB"),
     )
     assert done.code == 0
     assert done.json["verdict"] == "VERIFY_VERDICT_EQUIVALENT"
@@ -227,6 +232,21 @@ def test_verify_asks_for_a_job_and_prints_its_report(client: Any, haversack_run:
     assert (request.seed, request.device, request.job_id) == (7, "cuda:0", "nightly")
     assert request.limits.deadline_ns == 1_500_000_000
     assert request.schedule is VerifySchedule.TWO_STEPS
+    assert (request.regions, request.use_reentrant) == (("layers.0", "layers.1"), True)
+    assert (request.preserve_rng_state, request.early_stop) == (False, True)
+    assert (request.determinism_check, request.threads) == ("none", 2)
+    assert request.deterministic_algorithms
+    assert request.limits.memory_bytes == 2**32
+
+
+def test_verify_leaves_what_calls_say_where_nothing_else_is_asked(
+    client: Any, haversack_run: Run
+) -> None:
+    client.events = [VerifyEvent(job_id="j", report=VerifyReport())]
+    haversack_run("verify", "--workload", "mlp")
+    (request,) = client.asked
+    assert (request.preserve_rng_state, request.early_stop) == (None, None)
+    assert request == VerifyRequest(workload=WorkloadReference(name="mlp"))
 
 
 def test_an_interrupted_job_is_cancelled(client: Any, haversack_run: Run) -> None:
