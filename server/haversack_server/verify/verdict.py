@@ -13,8 +13,9 @@ A pure function of findings, waivers and strictness. Knows nothing of how facets
 Time is information whatever its value. All facets of a resume job are as outputs are.
 
 A waived facet is information, unless a run raised. Strict makes every warning an error. Among
-errors, a run that raised alone decides for DIFFERENT, then a model that does not reproduce itself
-for INCONCLUSIVE, then a difference, then a probe that was truncated.
+errors, a model that does not reproduce itself decides for INCONCLUSIVE: that a replay of it raises
+may be chance as well. Then come a run that raised alone and a difference, then a probe that was
+truncated. Only a training that cannot be resumed is different whatever its steps do.
 """
 
 from collections.abc import Collection, Iterable
@@ -103,7 +104,7 @@ def _own_severity(facet: Facet, value: FacetValue) -> FacetSeverity:
 
 def _verdict(facets: Collection[FacetResult]) -> VerifyVerdict:
     decisive = {each.value for each in facets if each.severity is FacetSeverity.ERROR}
-    if decisive & RAISED:
+    if FacetValue.RAISED_ONLY_RESUMED in decisive:
         return VerifyVerdict.DIFFERENT
     if FacetValue.INCONCLUSIVE in decisive:
         return VerifyVerdict.INCONCLUSIVE

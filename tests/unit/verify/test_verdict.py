@@ -86,8 +86,26 @@ def test_time_never_touches_the_verdict(value: FacetValue) -> None:
     ],
 )
 def test_a_run_that_raises_alone_is_different_and_cannot_be_waived(value: FacetValue) -> None:
-    findings = [found(Facet.OUTPUTS, value), found(Facet.BUFFERS, FacetValue.INCONCLUSIVE)]
+    findings = [found(Facet.OUTPUTS, value), found(Facet.SIDE_EFFECTS, FacetValue.TRUNCATED)]
     assert judge(findings, waivers=[Facet.OUTPUTS]).verdict is DIFFERENT
+
+
+@pytest.mark.parametrize(
+    ("value", "verdict"),
+    [
+        (FacetValue.RAISED_ONLY_CHECKPOINTED, INCONCLUSIVE),
+        (FacetValue.RAISED_ONLY_PLAIN, INCONCLUSIVE),
+        (FacetValue.RAISED_ONLY_RESUMED, DIFFERENT),
+    ],
+)
+def test_a_replay_that_raises_may_be_chance_where_two_plain_runs_differ(
+    value: FacetValue, verdict: VerifyVerdict
+) -> None:
+    findings = [
+        found(Facet.OUTPUTS, FacetValue.INCONCLUSIVE),
+        found(Facet.PARAMETER_GRADIENTS, value),
+    ]
+    assert judge(findings).verdict is verdict
 
 
 def test_a_model_that_does_not_reproduce_itself_is_never_called_different() -> None:
