@@ -7,7 +7,8 @@ A program is a file of this folder that ends with ``be_rank``, and runs as
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import torch.distributed as dist
@@ -18,21 +19,26 @@ _HERE = Path(__file__).parent
 _LONGEST_S = 180
 
 
-def run_ranks(program: str, count: int, folder: Path, *others: str) -> Iterator[tuple[str, str]]:
-    """Run a program on so many ranks; gives what each printed, and what it printed as errors."""
+def run_ranks(program: str, count: int, folder: Path, *others: str) -> list[tuple[str, str]]:
+    """Run a program on so many ranks; gives what each printed, and what it printed as errors.
+
+    None of them is left behind, whatever the caller then finds wrong.
+    """
     path = os.pathsep.join(str(_HERE.parents[1] / each) for each in ("client", "server", "."))
     common = [str(count), str(folder / "gloo"), *others]
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, str(_HERE / program), str(rank), *common],
-            env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(count)
-    ]
-    yield from (rank.communicate(timeout=_LONGEST_S) for rank in ranks)
+    with ExitStack() as ending:
+        ranks = []
+        for rank in range(count):
+            started = subprocess.Popen(
+                [sys.executable, str(_HERE / program), str(rank), *common],
+                env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            ranks.append(ending.enter_context(started))
+            ending.callback(started.kill)  # before it is waited for
+        return [each.communicate(timeout=_LONGEST_S) for each in ranks]
 
 
 def be_rank(work: Callable[..., object]) -> None:
