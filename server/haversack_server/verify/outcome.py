@@ -47,11 +47,12 @@ class Outcome:
     ``own_changes`` says of weights that an optimizer moved, by names of ``state``, what the steps
     themselves made of them. ``first_different_call`` is the number of the first checkpointed call
     whose replay saves other values; ``rewritten`` names buffers that replays have written,
-    ``asked`` functions that the step called and that no seed repeats. A run whose process died has
-    an ``exit_status`` and nothing else.
+    ``asked`` functions that the step called and that no seed repeats. A run whose process died
+    ``is_lost`` and has nothing else but its ``exit_status``, if that is known.
     """
 
     stage: str
+    is_lost: bool = False
     exit_status: int | None = None
     bad_workload: str = ""
     raised: Raised | None = None

@@ -140,7 +140,7 @@ def _memory(request: VerifyRequest, runs: Outcomes, device: str) -> VerifyMemory
 
 def failure_of(outcome: Outcome) -> VerifyFailure | None:
     """Say why a run leaves nothing to compare; None where it does."""
-    if outcome.exit_status is not None:
+    if outcome.is_lost:
         return VerifyFailure(
             reason=FailureReason.WORKER_LOST,
             message=f"The process of the {outcome.stage} run {ended(outcome.exit_status)} before "
@@ -182,8 +182,10 @@ def raised_in_both(runs: Outcomes) -> VerifyFailure | None:
     )
 
 
-def ended(status: int) -> str:
+def ended(status: int | None) -> str:
     """Say how a process ended: its exit code, or the signal that ended it."""
+    if status is None:
+        return "ended, and the workload took its exit status away,"
     if status >= 0:
         return f"ended with exit code {status}"
     try:

@@ -1,7 +1,7 @@
 """A run in a process forked from its job: the copy of everything that a run may start from.
 
 The job must be on one thread, and must not have touched a GPU. What the run finds comes back in
-one frame; a process that ends without it leaves its exit status.
+one frame; a process that ends without it leaves its exit status, if that can be known.
 """
 
 import contextlib
@@ -11,6 +11,7 @@ import socket
 import sys
 import traceback
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from haversack_server.verify import frames
@@ -20,8 +21,19 @@ _POLL_S = 0.05  # only where the system has no pidfd
 _GIVEN_UP = 117  # exit code of a copy whose original is to go on
 
 
-def run_forked(work: Callable[[], dict[str, Any]]) -> dict[str, Any] | int:
-    """Do the work in a child; give what it found, or its exit status if it ended before."""
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A child that ended: its exit code, or minus the number of the signal that ended it.
+
+    None is known where the workload ignores SIGCHLD, or has a handler that takes the status of any
+    child.
+    """
+
+    status: int | None
+
+
+def run_forked(work: Callable[[], dict[str, Any]]) -> dict[str, Any] | Ended:
+    """Do the work in a child; give what it found, or how it ended if it ended before."""
     ours, theirs = socket.socketpair()
     pid = fork_child()
     if pid == 0:
@@ -29,8 +41,8 @@ def run_forked(work: Callable[[], dict[str, Any]]) -> dict[str, Any] | int:
         be_child(theirs, work)
     theirs.close()
     with ours:
-        found, status = _collect(pid, ours)
-    return found if found is not None else status
+        found, ended = _collect(pid, ours)
+    return found if found is not None else ended
 
 
 def fork_child() -> int:
@@ -82,7 +94,7 @@ def give_up() -> NoReturn:
     os._exit(_GIVEN_UP)
 
 
-def gave_up(status: int) -> bool:
+def gave_up(status: int | None) -> bool:
     """Whether a copy ended by giving up."""
     return status == _GIVEN_UP
 
@@ -103,18 +115,27 @@ def flush_output() -> None:
             stream.flush()
 
 
-def _collect(pid: int, channel: socket.socket) -> tuple[dict[str, Any] | None, int]:
+def poll(pid: int) -> Ended | None:
+    """Give how a child ended; None while it runs."""
+    try:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return Ended(None)
+    return Ended(os.waitstatus_to_exitcode(status)) if ended else None
+
+
+def _collect(pid: int, channel: socket.socket) -> tuple[dict[str, Any] | None, Ended]:
     # Not only until the channel closes: a process that the run left behind may hold it open.
     received = bytearray()
-    status: int | None = None
+    ended: Ended | None = None
     is_open = True
     with _Exit(pid) as exit_of:
-        while status is None:
+        while ended is None:
             exit_of.wait(channel if is_open else None)
-            # The status first: what is drained after it is all there is.
-            status = exit_of.status()
+            # The end first: what is drained after it is all there is.
+            ended = poll(pid)
             is_open = is_open and drain(channel, received)
-    return whole_frame(bytes(received)), status
+    return whole_frame(bytes(received)), ended
 
 
 def drain(channel: socket.socket, received: bytearray) -> bool:
@@ -140,7 +161,6 @@ class _Exit:
     """Waits for the end of a child, or for something to read, whichever comes first."""
 
     def __init__(self, pid: int) -> None:
-        self._pid = pid
         self._pidfd = _pidfd_of(pid)
 
     def __enter__(self) -> "_Exit":
@@ -157,17 +177,6 @@ class _Exit:
             select.select([*read, self._pidfd], [], [])
         else:
             select.select(read, [], [], _POLL_S)
-
-    def status(self) -> int | None:
-        """Give the exit status if the child ended; minus the signal if one ended it.
-
-        0 where the workload ignores SIGCHLD, or has a handler that takes the status of any child.
-        """
-        try:
-            ended, status = os.waitpid(self._pid, os.WNOHANG)
-        except ChildProcessError:
-            return 0
-        return os.waitstatus_to_exitcode(status) if ended else None
 
 
 def _pidfd_of(pid: int) -> int:

@@ -25,7 +25,7 @@ from haversack_server.verify.rewritten import without_tolerance
 from haversack_server.verify.rounded import EXACT, FACTORS, is_exact, may_be_rounding
 from haversack_server.worker.environment import environment
 from haversack_server.worker.errors import JobEnded, is_of_fork, outcome_of, while_building
-from haversack_server.worker.fork import gave_up, give_up, goes_on_as_copy, run_forked
+from haversack_server.worker.fork import Ended, gave_up, give_up, goes_on_as_copy, run_forked
 from haversack_server.worker.order import Order, loaded, loaded_training
 from haversack_server.worker.planned import measured
 from haversack_server.worker.prepare import pin, pinned
@@ -262,10 +262,10 @@ class _Job:
         if self.scratch is not None:
             self.scratch.put_back()
         found = run_forked(lambda: records.to_json(self._guarded(stage, work)))
-        if isinstance(found, int):
-            if self.is_copy and gave_up(found):
+        if isinstance(found, Ended):
+            if self.is_copy and gave_up(found.status):
                 give_up()
-            outcome = Outcome(stage=stage, exit_status=found)
+            outcome = Outcome(stage=stage, is_lost=True, exit_status=found.status)
         else:
             outcome = records.from_json(Outcome, found)
         failure = reports.failure_of(outcome)

@@ -4,6 +4,7 @@ All are copies of the job. A rank that dies ends the stage; so does one that doe
 others: none waits for it longer than a patience. Knows nothing of collectives.
 """
 
+import contextlib
 import math
 import os
 import selectors
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from haversack_server.worker.fork import be_child, drain, fork_child, whole_frame
+from haversack_server.worker.fork import Ended, be_child, drain, fork_child, poll, whole_frame
 
 _POLL_S = 0.2
 _USUAL_DEADLINE_S = 300.0
@@ -35,22 +36,21 @@ class _Rank:
     pid: int
     channel: socket.socket
     received: bytearray = field(default_factory=bytearray)
-    status: int | None = None
+    ended: Ended | None = None
 
     def poll(self) -> bool:
         """Take what has come; true once the rank has ended."""
-        if self.status is None:
-            ended, status = os.waitpid(self.pid, os.WNOHANG)
+        if self.ended is None:
             # Before the channel is drained for the last time: what comes then is all there is.
-            self.status = os.waitstatus_to_exitcode(status) if ended else None
+            self.ended = poll(self.pid)
             drain(self.channel, self.received)
-        return self.status is not None
+        return self.ended is not None
 
     def end(self) -> None:
-        if self.status is None:
+        if not self.poll():
             os.kill(self.pid, signal.SIGKILL)
-            _, status = os.waitpid(self.pid, 0)
-            self.status = os.waitstatus_to_exitcode(status)
+            with contextlib.suppress(ChildProcessError):  # the workload has it waited for already
+                os.waitpid(self.pid, 0)
         self.channel.close()
 
 
@@ -82,7 +82,8 @@ def _collected(ranks: list[_Rank], patience_s: float) -> dict[int, dict[str, Any
     for rank in _ended(ranks, wait):
         frame = whole_frame(bytes(rank.received))
         if frame is None:
-            raise RankLostError(f"{_named(rank, ranks)} {_how(rank.status)}", rank.status)
+            status = rank.ended.status if rank.ended else None
+            raise RankLostError(f"{_named(rank, ranks)} {_how(status)}", status)
         found[rank.number] = frame
         wait.at_most(patience_s)
     hung = [rank for rank in ranks if rank.number not in found]
@@ -143,6 +144,8 @@ def _named(rank: _Rank, ranks: list[_Rank]) -> str:
 
 
 def _how(status: int | None) -> str:
-    if status is not None and status < 0:
+    if status is None:
+        return "ended, and the workload took its exit status away"
+    if status < 0:
         return f"was killed by {signal.Signals(-status).name}"
     return f"exited with status {status}"

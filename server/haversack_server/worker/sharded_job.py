@@ -34,7 +34,7 @@ from haversack_server.worker import planned_ranks, prepare, rank_notes, spread, 
 from haversack_server.worker.collectives import Collectives
 from haversack_server.worker.environment import environment
 from haversack_server.worker.errors import JobEnded, outcome_of, while_building
-from haversack_server.worker.fork import run_forked
+from haversack_server.worker.fork import Ended, run_forked
 from haversack_server.worker.leaves import find_leaves
 from haversack_server.worker.planned import unless_raised
 from haversack_server.worker.predicted import predict
@@ -151,8 +151,8 @@ class ShardedJob:
 
         self.shared.put_back()
         found = run_forked(lambda: records.to_json(work()))
-        if isinstance(found, int):
-            return Outcome(stage=stage, exit_status=found)
+        if isinstance(found, Ended):
+            return Outcome(stage=stage, is_lost=True, exit_status=found.status)
         return records.from_json(Outcome, found)
 
     def _runs(self) -> RankRuns:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from haversack_server.worker.errors import BadWorkloadError
-from haversack_server.worker.fork import run_forked
+from haversack_server.worker.fork import Ended, run_forked
 
 # CUDA's driver opens it and keeps it; NVML, whose users may be copied, opens others.
 _FILE_OF_CUDA = "/dev/nvidia-uvm"
@@ -68,7 +68,7 @@ def _is_spoilt_in_a_copy() -> bool:
     """Ask torch, which can only tell in a copy: it takes note where it asks CUDA for devices."""
     asked = getattr(torch.cuda, "_is_in_bad_fork", lambda: False)
     found = run_forked(lambda: {"spoilt": bool(asked())})
-    return isinstance(found, int) or bool(found["spoilt"])
+    return isinstance(found, Ended) or bool(found["spoilt"])
 
 
 def _thread_count() -> int:

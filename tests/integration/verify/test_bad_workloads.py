@@ -7,8 +7,9 @@ import pytest
 
 from haversack import wire
 from haversack.errors import InvalidRequestError
+from haversack.parallelism import Sharding
 from haversack.run import WorkloadReference
-from haversack.verify import FailureReason, VerifyLimits, VerifyRequest, VerifyVerdict
+from haversack.verify import FailureReason, VerifyLimits, VerifyRequest, VerifyVerdict, VerifyWorld
 from haversack_server.jobs import JobRunner
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -19,6 +20,7 @@ BAD, LOST, DEADLINE, OUT_OF_MEMORY = (
     FailureReason.DEADLINE,
     FailureReason.OUT_OF_MEMORY,
 )
+RANKS = VerifyWorld(size=2, sharding=Sharding.REPLICATED)
 LITTLE = VerifyLimits(memory_bytes=2**29)
 
 
@@ -141,6 +143,24 @@ async def test_a_workload_may_take_all_children_that_end(verify: Verify, ignores
     arguments = f'{{"ignores": {ignores}}}'
     report = await verify(case="hostile:takes_ended_children", args_json=arguments)
     assert report.verdict is VerifyVerdict.EQUIVALENT
+
+
+@pytest.mark.parametrize("ignores", ["true", "false"])
+@pytest.mark.parametrize(
+    ("harm", "world", "reason"),
+    [
+        ("exits", None, LOST),
+        ("exits_as_a_rank", RANKS, FailureReason.RANK_LOST),
+    ],
+)
+async def test_an_exit_status_that_a_workload_took_away_is_not_made_up(
+    verify: Verify, harm: str, world: VerifyWorld | None, reason: FailureReason, ignores: str
+) -> None:
+    arguments = f'{{"ignores": {ignores}, "harm": "{harm}"}}'
+    report = await verify(case="hostile:takes_ended_children", args_json=arguments, world=world)
+    assert report.failure.reason is reason
+    assert report.failure.exit_status is None
+    assert "ended, and the workload took its exit status away" in report.failure.message
 
 
 async def test_a_report_goes_on_the_wire_whatever_a_workload_says(verify: Verify) -> None:

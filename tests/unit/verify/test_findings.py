@@ -214,7 +214,8 @@ def test_a_workload_that_raises_both_ways_has_no_comparison() -> None:
 @pytest.mark.parametrize(
     ("outcome", "reason"),
     [
-        (plain(exit_status=-9), FailureReason.WORKER_LOST),
+        (plain(is_lost=True, exit_status=-9), FailureReason.WORKER_LOST),
+        (plain(is_lost=True), FailureReason.WORKER_LOST),
         (plain(bad_workload="no loss"), FailureReason.BAD_WORKLOAD),
         (plain(raised=replace(RAISED, out_of_memory=True)), FailureReason.OUT_OF_MEMORY),
         (plain(raised=replace(RAISED, device_fault=True)), FailureReason.DEVICE_FAULT),

@@ -63,11 +63,11 @@ def test_a_copy_goes_on_where_it_is_wanted_and_the_original_where_not() -> None:
 
 
 def test_an_original_ends_as_its_copy_does() -> None:
-    def ended(how: Any) -> dict[str, Any] | int:
+    def ended(how: Any) -> dict[str, Any] | fork.Ended:
         return fork.run_forked(lambda: {"": fork.goes_on_as_copy(how)})
 
-    assert ended(lambda: os._exit(9)) == 9
-    assert ended(lambda: os.kill(os.getpid(), 9)) == -9
+    assert ended(lambda: os._exit(9)) == fork.Ended(9)
+    assert ended(lambda: os.kill(os.getpid(), 9)) == fork.Ended(-9)
 
 
 def test_a_copy_is_waited_for_where_the_kernel_has_no_descriptors_of_processes(

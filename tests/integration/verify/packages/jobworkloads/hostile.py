@@ -113,8 +113,8 @@ def speaks_for_its_job(message: dict[str, Any]) -> Workload:
     return mlp()
 
 
-def takes_ended_children(ignores: bool) -> Workload:
-    """Have nobody else hear how a child of this process ended."""
+def takes_ended_children(ignores: bool, harm: str = "") -> Workload:
+    """Have nobody else hear how a child of this process ended; and then harm it."""
 
     def take(*_: object) -> None:
         try:
@@ -124,7 +124,7 @@ def takes_ended_children(ignores: bool) -> Workload:
             return
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN if ignores else take)
-    return mlp()
+    return in_forward(harm) if harm else mlp()
 
 
 class Untouchable(nn.Module):
@@ -199,6 +199,11 @@ def tells_its_surroundings() -> NoReturn:
     open("here", "w").close()
     gpus = os.environ["CUDA_VISIBLE_DEVICES"]
     raise ValueError(f"{names} {gpus!r} {sorted(os.listdir('.'))}")
+
+
+def exits_as_a_rank() -> None:
+    if torch.distributed.is_initialized():
+        os._exit(7)
 
 
 class Harmful(nn.Module):
