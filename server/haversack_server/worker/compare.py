@@ -6,7 +6,9 @@ marked. What rows mean for a facet is decided in ``haversack_server.verify.compa
 
 import collections
 import enum
+import logging
 import math
+import types
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -31,9 +33,10 @@ TOLERANCES: dict[torch.dtype, tuple[float, float]] = {
     torch.complex128: (1e-7, 1e-7),
 }
 _GRADIENTS = (Facet.INPUT_GRADIENTS, Facet.PARAMETER_GRADIENTS)
-_MOST_DEPTH = 8
+_MOST_LEVELS = 100
+_MOST_PARTS = 100_000
 # What they hold is how Python makes them, and leads to all of their kind.
-_WITHOUT_PARTS = (torch.nn.Module, type, enum.Enum)
+_WITHOUT_PARTS = (torch.nn.Module, type, enum.Enum, types.ModuleType, logging.Filterer)
 
 
 def rows(
@@ -198,19 +201,30 @@ def _marked(row: Row, said: str) -> Row:
     return replace(row, closeness=Closeness.CLOSE, note=note, is_rounding=True)
 
 
-def flatten(value: Any, name: str, depth: int = 0) -> Values:
+def flatten(value: Any, name: str) -> Values:
     """Name the tensors, numbers and strings inside a value; what has no parts is spelled.
 
     So are arrays, sets and numbers of libraries: no part of an output may pass for equal unseen.
     """
-    if isinstance(value, torch.Tensor):
-        return {name: value}
-    if value is None or isinstance(value, bool | int | float | complex | str | bytes | bytearray):
-        return {name: repr(value)}
     found: Values = {}
-    for label, each in _children(value) if depth < _MOST_DEPTH else ():
-        found |= flatten(each, f"{name}{label}", depth + 1)
-    return found or {name: reach.look(value)[0] or type(value).__qualname__}
+    _flatten(value, name, found, ())
+    return found
+
+
+def _flatten(value: Any, name: str, found: Values, within: tuple[int, ...]) -> None:
+    if isinstance(value, torch.Tensor):
+        found[name] = value
+        return
+    if value is None or isinstance(value, bool | int | float | complex | str | bytes | bytearray):
+        found[name] = repr(value)
+        return
+    before = len(found)
+    # What holds itself has its parts once.
+    if id(value) not in within and len(within) < _MOST_LEVELS and before < _MOST_PARTS:
+        for label, each in _children(value):
+            _flatten(each, f"{name}{label}", found, (*within, id(value)))
+    if len(found) == before:
+        found[name] = reach.look(value)[0] or type(value).__qualname__
 
 
 def _children(value: Any) -> Iterator[tuple[str, Any]]:

@@ -3,10 +3,14 @@
 A replay restores autocast and a default device, and none of the rest.
 """
 
+import decimal
+import gc
 import os
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy
 import torch
 import torch.overrides
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
@@ -36,6 +40,10 @@ def switches() -> dict[str, str]:
         "torch function modes": _named(overrides._get_current_function_mode_stack()),
         "torch dispatch modes": _named(_get_current_dispatch_mode_stack()),
         "working folder": _folder(),
+        "folders of modules": ", ".join(map(str, sys.path)),
+        "collection of garbage": "on" if gc.isenabled() else "off",
+        "errors of numpy": str(numpy.geterr()),
+        "decimal numbers": _decimal(),
     }
 
 
@@ -80,6 +88,13 @@ def _named(modes: Iterable[object]) -> str:
 
 def _is_ours(module: str) -> bool:
     return f"{module}.".startswith(_NOT_THE_USERS)
+
+
+def _decimal() -> str:
+    # Not its flags, which any rounded number sets.
+    context = decimal.getcontext()
+    traps = ", ".join(kind.__name__ for kind, is_on in context.traps.items() if is_on)
+    return f"{context.prec} digits, {context.rounding}, traps: {traps or 'none'}"
 
 
 def _folder() -> str:

@@ -2,6 +2,7 @@
 
 import copy
 import enum
+import logging
 import math
 from collections import deque, namedtuple
 from collections.abc import Callable
@@ -193,11 +194,31 @@ def test_values_of_libraries_are_compared_by_what_they_are(one: Any, other: Any)
     assert told == flatten({"a": copy.deepcopy(one)}, "output")
 
 
-def test_a_class_is_not_looked_into() -> None:
-    assert flatten((Kind, Output), "output") == {"output[0]": "EnumType", "output[1]": "type"}
+def test_what_leads_to_all_of_a_program_is_not_looked_into() -> None:
+    value = (Kind, Output, torch, logging.getLogger("any"))
+    told = [each for each in flatten(value, "output").values() if isinstance(each, str)]
+    assert told[:2] == ["EnumType", "type"]
+    assert len(told) == len(value)
 
 
 def test_a_value_that_holds_itself_ends() -> None:
-    loop: list[Any] = []
-    loop.append(loop)
-    assert len(flatten(loop, "output")) == 1
+    loop: list[Any] = [ONE]
+    loop += [loop, [loop]]
+    assert list(flatten(loop, "output")) == ["output[0]", "output[1]", "output[2][0]"]
+
+
+def test_a_tensor_is_found_as_deep_as_it_lies() -> None:
+    value: Any = ONE
+    for _ in range(50):
+        value = [Output(value)]
+    assert list(flatten(value, "output")) == [
+        "output" + "[0].loss" * 50,
+        *("output" + "[0].loss" * deep + "[0].extra" for deep in reversed(range(50))),
+    ]
+
+
+def test_what_has_parts_without_end_comes_to_one() -> None:
+    value: Any = ONE
+    for _ in range(60):
+        value = [value, value]  # 2**60 paths lead to the one tensor
+    assert 100_000 <= len(flatten(value, "output")) < 101_000

@@ -1,5 +1,7 @@
 """What a step does outside of memory, as an audit hook hears it."""
 
+import decimal
+import gc
 import logging
 import os
 import pathlib
@@ -8,6 +10,7 @@ import sys
 import tempfile
 from typing import Any
 
+import numpy
 import pytest
 
 torch = pytest.importorskip("torch", reason="the worker needs the extra torch")
@@ -165,4 +168,25 @@ def test_switches_have_names_and_positions() -> None:
         "torch deterministic algorithms",
         "torch autocast on the CPU",
     }
+    assert switches() == before
+
+
+def test_switches_of_python_have_positions_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = switches()
+    monkeypatch.setattr(sys, "path", [*sys.path, "more"])
+    gc.disable()
+    try:
+        with decimal.localcontext(prec=9), numpy.errstate(all="raise"):
+            assert decimal.Decimal(1) / 3  # rounds, which sets a flag and no switch
+            after = switches()
+    finally:
+        gc.enable()
+    monkeypatch.undo()
+    assert {name for name in before if before[name] != after[name]} == {
+        "folders of modules",
+        "collection of garbage",
+        "errors of numpy",
+        "decimal numbers",
+    }
+    assert decimal.Decimal(1) / 3
     assert switches() == before
