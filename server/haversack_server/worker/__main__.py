@@ -61,7 +61,7 @@ def _be_job(channel: socket.socket, limits: Limits, parent: int | None) -> None:
 
 def _be_trace(channel: socket.socket, limits: Limits) -> None:
     confine(limits, keep=[channel.fileno()], parent=None)
-    from haversack_server.worker.tracing import serve
+    from haversack_server.worker.estimate_trace import serve
 
     _end_after(lambda: serve(channel))
 

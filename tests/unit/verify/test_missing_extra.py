@@ -14,7 +14,7 @@ from haversack.verify import VerifyRequest
 from haversack_server.estimate.trace import TraceFound, TraceOrder
 from haversack_server.verify import frames, records
 from haversack_server.verify.admissible import check_admissible
-from haversack_server.worker import tracing
+from haversack_server.worker import estimate_trace
 
 
 @pytest.mark.parametrize("package", ["torch", "numpy"])
@@ -44,7 +44,7 @@ def test_a_trace_without_torch_says_which_extras_have_what_it_needs(
                 TraceOrder(config_json="{}", attention="eager", microbatch=1, seq=1, shards=1)
             ),
         )
-        tracing.serve(its)
+        estimate_trace.serve(its)
         answer = frames.receive(ours)
     assert answer is not None
     failure = records.from_json(TraceFound, answer).failure

@@ -13,7 +13,7 @@ from torch.utils import checkpoint  # noqa: E402
 
 from haversack.torch import Workload  # noqa: E402
 from haversack.verify import DifferenceCause  # noqa: E402
-from haversack_server.worker import region_state, unwritten  # noqa: E402
+from haversack_server.worker import region_state  # noqa: E402
 from haversack_server.worker.buffer_writes import BufferWatch  # noqa: E402
 from haversack_server.worker.errors import StepEnded  # noqa: E402
 from haversack_server.worker.leaves import find_leaves  # noqa: E402
@@ -22,7 +22,6 @@ from haversack_server.worker.region_state import StateWatch, module_paths  # noq
 from haversack_server.worker.regions import Call, Regions  # noqa: E402
 from haversack_server.worker.saved import SavedWatch  # noqa: E402
 from haversack_server.worker.trace import TraceWatch  # noqa: E402
-from haversack_server.worker.unwritten import Unwritten  # noqa: E402
 
 CHECKS = "_allowed_determinism_checks_to_fns"
 checkpointed: Any = checkpoint.checkpoint
@@ -275,47 +274,3 @@ def test_a_region_that_reaches_too_much_is_told(monkeypatch: pytest.MonkeyPatch)
     many = [str(number) for number in range(50)]
     watch.entered(Call("region", 1, False), {"function": len, "args": (many,), "kwargs": {}})
     assert watch.truncated
-
-
-def test_a_storage_is_unwritten_until_an_operation_writes_it() -> None:
-    known = Unwritten()
-    tensor, other = torch.empty(3), torch.ones(3)
-    known.note(torch.ops.aten.empty.memory_format, ([3],), {}, tensor)
-    assert known.has(tensor)
-    assert known.has(tensor[1:])
-    known.note(torch.ops.aten.add.Tensor, (other, other), {}, other + other)
-    assert known.has(tensor)
-    known.note(torch.ops.aten.copy_.default, (other, tensor), {}, other)
-    assert known.has(tensor)
-    known.note(torch.ops.aten.fill_.Scalar, (tensor, 1), {}, tensor)
-    assert not known.has(tensor)
-
-
-def test_what_is_made_like_a_tensor_leaves_that_tensor_written() -> None:
-    known = Unwritten()
-    given, made = torch.ones(3), torch.empty(3)
-    known.note(torch.ops.aten.empty_like.default, (given,), {}, made)
-    assert known.has(made)
-    assert not known.has(given)
-
-
-def test_a_storage_that_a_tensor_takes_over_is_written_only_if_it_was_seen_to_be() -> None:
-    known = Unwritten()
-    storage = torch.UntypedStorage(12)
-    taken = torch.empty(0).set_(storage)
-    adopts = torch.ops.aten.set_.source_Storage
-    known.note(adopts, (taken, storage), {}, taken)
-    assert known.has(taken)
-    known.note(torch.ops.aten.copy_.default, (taken, torch.ones(3)), {}, taken)
-    known.note(adopts, (again := torch.empty(0).set_(storage), storage), {}, again)
-    assert not known.has(again)
-
-
-@pytest.mark.parametrize(("name", "places"), unwritten._WORKSPACES.items())
-def test_workspaces_are_results_of_operations_that_there_are(
-    name: str, places: tuple[int, ...]
-) -> None:
-    packet, _, overload = name.removeprefix("aten.").partition(".")
-    operation = getattr(getattr(torch.ops.aten, packet), overload)
-    assert str(operation) == name
-    assert max(places) < len(operation._schema.returns)
