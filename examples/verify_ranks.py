@@ -11,6 +11,7 @@ in docs/verify-multi-gpu.md. Put your own model in the place of ``build``.
 import argparse
 import json
 import os
+import random
 import sys
 from typing import Any
 
@@ -70,6 +71,7 @@ def spread(model: Model, shard: str, device: torch.device) -> Any:
 def step(model: Any, device: torch.device) -> tuple[list[Tensor], int | None]:
     """Run one step on this rank's own input; give loss, local gradients, and a GPU's peak."""
     torch.manual_seed(SEED + 1 + dist.get_rank())
+    random.seed(SEED + 1 + dist.get_rank())  # for a model that draws from it
     hidden = torch.randn(ROWS, WIDTH, device=device)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)

@@ -150,6 +150,8 @@ class VerifyRequest:
             found.append(Violation("regions", "give regions or a plan, not both"))
         if not all(self.regions):
             found.append(Violation("regions", "an empty name names no module"))
+        if self.plan is not None:
+            found += _plan_violations(self.plan)
         return found
 
 
@@ -174,6 +176,18 @@ def job_id_violations(job_id: object) -> list[Violation]:
         f"{checks.shortly(job_id)} is no id; use 1 to 128 of the characters A-Z a-z 0-9 . _ -"
     )
     return [Violation("job_id", sentence)]
+
+
+def _plan_violations(plan: VerifyPlan) -> list[Violation]:
+    """Check that a plan says of each block once how it runs."""
+    found: list[Violation] = []
+    known: set[str] = set()
+    for index, action in enumerate(plan.actions):
+        if action.block in known:
+            sentence = f"the plan has {checks.shortly(action.block)} twice; a block runs in one way"
+            found.append(Violation(f"plan.actions[{index}].block", sentence))
+        known.add(action.block)
+    return found
 
 
 def _device_violations(device: object) -> list[Violation]:

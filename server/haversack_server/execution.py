@@ -4,6 +4,7 @@ Knows no machine: ``places`` starts the process. Imports no torch.
 """
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ from haversack.verify import (
     VerifyRunning,
 )
 from haversack.verify_devices import VerifyDevice
+from haversack_server.cleanup import to_its_end
 from haversack_server.job import Job
 from haversack_server.leftovers import VALUES
 from haversack_server.local_place import LocalPlace
@@ -74,7 +76,8 @@ class Executor:
     async def run(self, job: Job, begun: Callable[[], object]) -> VerifyReport:
         """Run a job to its end, whatever that is; cancellation kills its process.
 
-        ``begun`` is called once it waits for nothing more.
+        A cancellation that comes once the job has ended, while its process is closed, is too late
+        and changes nothing. ``begun`` is called once it waits for nothing more.
         """
         report = reports.blank(job.request, job.job_id)
         where = _Where(device=job.device, executor=self.place.name)
@@ -88,10 +91,12 @@ class Executor:
             begun()
             ended = await self._follow(job, process, where)
         finally:
-            last_words = await process.close()
+            closing = asyncio.ensure_future(process.close())
+            with contextlib.suppress(asyncio.CancelledError):  # what has ended keeps its report
+                await to_its_end(closing)
         if isinstance(ended, VerifyFailure):
             ended = reports.failed(report, ended)
-        return _completed(ended, where, last_words)
+        return _completed(ended, where, closing.result())
 
     def _start(self, job: Job) -> Start:
         return Start(

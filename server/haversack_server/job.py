@@ -19,6 +19,12 @@ _ENDS = {
 }
 
 
+def end_of(report: VerifyReport) -> JobState:
+    """Give the state of a job that ended with a report."""
+    reason = report.failure.reason if report.failure else FailureReason.UNSPECIFIED
+    return _ENDS.get(reason, JobState.FINISHED)
+
+
 @dataclass(slots=True, eq=False)
 class Job:
     """Keeps the events of a job, and hands them to everybody who listens."""
@@ -51,6 +57,11 @@ class Job:
         """Whether nothing follows."""
         return self.report is not None or self.fault is not None
 
+    async def until_over(self) -> None:
+        """Wait for its end."""
+        while not self.is_over:
+            await self._news.wait()
+
     async def events(self) -> AsyncGenerator[VerifyEvent, None]:
         """Give every event from the first on; the report is the last.
 
@@ -82,9 +93,9 @@ class Job:
         """Tell those who listen; ``event`` is one field of VerifyEvent."""
         self._tell(time.monotonic_ns() - self._start_ns, event)
 
-    def finish(self, report: VerifyReport) -> None:
+    def finish(self, report: VerifyReport, ended_unix_ns: int) -> None:
         """End the job with its report."""
-        self._end(report, time.time_ns())
+        self._end(report, ended_unix_ns)
         self.emit(report=report)
 
     def recall(self, report: VerifyReport, ended_unix_ns: int) -> None:
@@ -93,8 +104,7 @@ class Job:
         self._tell(max(0, ended_unix_ns - self.submitted_unix_ns), {"report": report})
 
     def _end(self, report: VerifyReport, ended_unix_ns: int) -> None:
-        reason = report.failure.reason if report.failure else FailureReason.UNSPECIFIED
-        self.state = _ENDS.get(reason, JobState.FINISHED)
+        self.state = end_of(report)
         self.report = report
         self.ended_unix_ns = ended_unix_ns
 

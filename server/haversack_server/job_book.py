@@ -4,21 +4,28 @@ In memory; with a ``Store`` also in a file, from which a server that restarts re
 many reports are kept and how long, and that a job cannot outlive its server.
 """
 
+import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from haversack.errors import InvalidRequestError, NotFoundError
-from haversack.verify import FailureReason, JobState, VerifyFailure, VerifyVerdict
+from haversack.verify import (
+    FailureReason,
+    JobState,
+    VerifyFailure,
+    VerifyReport,
+    VerifyVerdict,
+)
 from haversack.verify_jobs import (
     USUAL_PAGE,
     ListVerifyJobsRequest,
     ListVerifyJobsResponse,
     VerifyJob,
 )
-from haversack_server.job import Job
+from haversack_server.job import Job, end_of
 from haversack_server.store import Row, Store
 from haversack_server.verify import reports
 
@@ -63,13 +70,27 @@ class JobBook:
 
     def keep(self, job: Job) -> "Future[None]":
         """Write where a job stands; done at once without a file."""
-        if self.store is None:
-            written: Future[None] = Future()
-            written.set_result(None)
-        else:
-            written = self.store.put(_row(job))
+        written = self._write(_row(job))
         if job.is_over:
             self._forget_oldest()
+        return written
+
+    async def finish(self, job: Job, report: VerifyReport) -> None:
+        """End a job with its report, which is written first: what is told outlives the server."""
+        ended_unix_ns = self.now()
+        state = end_of(report)
+        row = replace(_row(job), state=state, ended_unix_ns=ended_unix_ns, report=report)
+        try:
+            await settled(self._write(row))
+        finally:  # a job needs no file
+            job.finish(report, ended_unix_ns)
+            self._forget_oldest()
+
+    def _write(self, row: Row) -> "Future[None]":
+        if self.store is not None:
+            return self.store.put(row)
+        written: Future[None] = Future()
+        written.set_result(None)
         return written
 
     def get(self, job_id: str) -> Job | None:
@@ -128,6 +149,12 @@ class JobBook:
             del self._jobs[job.job_id]
         if gone and self.store is not None:
             self.store.forget(job.job_id for job in gone)
+
+
+async def settled(written: "Future[None]") -> None:
+    """Wait for what another thread writes; not even a turn of the loop without a file."""
+    if not written.done():
+        await asyncio.wrap_future(written)
 
 
 def summary(job: Job) -> VerifyJob:

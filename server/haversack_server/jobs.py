@@ -27,7 +27,7 @@ from haversack.verify_devices import ListVerifyDevicesResponse
 from haversack.verify_jobs import ListVerifyJobsRequest, ListVerifyJobsResponse
 from haversack_server.execution import Executor, JobLimits
 from haversack_server.job import Job
-from haversack_server.job_book import LOST, JobBook
+from haversack_server.job_book import LOST, JobBook, settled
 from haversack_server.places import Place
 from haversack_server.store import Store
 from haversack_server.verify import reports
@@ -85,6 +85,7 @@ class JobRunner:
         self._stops: dict[str, VerifyFailure] = {}
         self._is_closing = False
         self._tasks: dict[str, asyncio.Task[VerifyReport]] = {}
+        self._ends: set[asyncio.Task[None]] = set()
         self._slots: dict[str, asyncio.Semaphore] = {}
 
     async def __aenter__(self) -> Self:
@@ -99,7 +100,7 @@ class JobRunner:
         self.expect_end()
         for job_id in list(self._tasks):
             self._stop(job_id, LOST)
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await asyncio.gather(*self._ends, return_exceptions=True)
         await self._place.close()
         await self._close_store()
 
@@ -144,7 +145,9 @@ class JobRunner:
         self._book.add(job)
         task = self._tasks[job.job_id] = asyncio.create_task(self._run(job))
         # Not in the task itself: one that is cancelled before its first step never takes it.
-        task.add_done_callback(lambda task: self._end(job, task))
+        end = asyncio.create_task(self._end(job, task))
+        self._ends.add(end)
+        end.add_done_callback(self._ends.discard)
         return job
 
     def job(self, job_id: str) -> Job:
@@ -158,10 +161,8 @@ class JobRunner:
     async def cancel(self, job_id: str) -> JobState:
         """Stop a job and wait for its end; one that is over stays as it is."""
         job = self.job(job_id)
-        task = self._tasks.get(job_id)
         self._stop(job_id, _CANCELLED)
-        if task is not None:
-            await asyncio.wait((task,))
+        await job.until_over()
         return job.state
 
     def _check_room(self) -> None:
@@ -180,9 +181,7 @@ class JobRunner:
 
     async def _run(self, job: Job) -> VerifyReport:
         position = self._book.on(job.device).index(job)
-        written = self._book.keep(job)
-        if not written.done():  # what a caller is told of is known after a restart
-            await asyncio.wrap_future(written)
+        await settled(self._book.keep(job))  # what a caller is told of is known after a restart
         job.emit(queued=VerifyQueued(device=job.device, position=position))
         since_ns = time.monotonic_ns()
         async with contextlib.AsyncExitStack() as held:
@@ -198,7 +197,8 @@ class JobRunner:
         job.state = JobState.RUNNING
         self._book.keep(job)
 
-    def _end(self, job: Job, task: "asyncio.Task[VerifyReport]") -> None:
+    async def _end(self, job: Job, task: "asyncio.Task[VerifyReport]") -> None:
+        await asyncio.wait((task,))
         del self._tasks[job.job_id]
         why = self._stops.pop(job.job_id, _CANCELLED)
         if task.cancelled():
@@ -209,8 +209,7 @@ class JobRunner:
             return
         else:
             report = task.result()
-        job.finish(report)
-        self._book.keep(job)
+        await self._book.finish(job, report)
         self._listeners.report(report)
 
 

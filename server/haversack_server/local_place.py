@@ -16,6 +16,7 @@ from typing import Any
 
 from haversack.units import format_bytes
 from haversack.verify_devices import ListVerifyDevicesResponse, VerifyDevice
+from haversack_server.cleanup import to_its_end
 from haversack_server.gpus import nvml
 from haversack_server.gpus.attached import GpuUnavailableError, attached_gpus
 from haversack_server.gpus.taking import listed, take
@@ -77,8 +78,7 @@ class LocalProcess:
         """Kill it unless it ended, remove its scratch folder; gives the last that it printed."""
         await self.process.close()
         last_words = tail(self.folder / OUTPUT)
-        await _remove(self.folder)
-        await asyncio.to_thread(self.awake.close)
+        await _left(self.folder, self.awake)
         return last_words
 
 
@@ -130,6 +130,14 @@ class LocalPlace:
 
     async def start(self, start: Start) -> JobProcess:
         """Start a process. Raises NotStartedError."""
+        if start.device == "cpu":
+            # The zygote may have died since the last job, and have taken the scratch folder with
+            # it; a second death is not chance.
+            with contextlib.suppress(NotStartedError):
+                return await self._started(start)
+        return await self._started(start)
+
+    async def _started(self, start: Start) -> JobProcess:
         awake = contextlib.ExitStack()
         scratch = pathlib.Path(tempfile.mkdtemp(dir=self._home()))
         disk_bytes = start.disk_bytes or shutil.disk_usage(scratch).free // 2
@@ -137,8 +145,7 @@ class LocalPlace:
             gpus = await _taken(start, awake) if start.device != "cpu" else ()
             process = await self._process(start, limits_of(start, scratch), gpus)
         except BaseException:
-            await asyncio.to_thread(awake.close)
-            await _remove(scratch)
+            await to_its_end(_left(scratch, awake))
             raise
         return LocalProcess(process, scratch, gpus, awake, disk_bytes)
 
@@ -148,14 +155,11 @@ class LocalPlace:
         if gpus:
             names = ",".join(attached_gpus().gpu(each.device).cuda_name for each in gpus)
             return await start_afresh(limits, gpu=names, parent=self._parent)
-        with contextlib.suppress(NotStartedError):
-            return await self._fork(start, limits)
-        # It may have died since the last job; a second death is not chance.
         return await self._fork(start, limits)
 
     async def _fork(self, start: Start, limits: Mapping[str, Any]) -> Process:
         zygote = await self._living_zygote()
-        return await zygote.fork(start.job_id, limits, start.preloads)
+        return await zygote.fork(limits, start.preloads)
 
     async def _living_zygote(self) -> Zygote:
         async with self._starting:
@@ -205,6 +209,12 @@ async def _taken(start: Start, awake: contextlib.ExitStack) -> tuple[VerifyDevic
         return await asyncio.to_thread(woken)
     except GpuUnavailableError as missing:
         raise NotStartedError(str(missing)) from missing
+
+
+async def _left(scratch: pathlib.Path, awake: contextlib.ExitStack) -> None:
+    """Remove a job's folder, and let its GPUs sleep."""
+    await _remove(scratch)
+    await asyncio.to_thread(awake.close)
 
 
 async def _remove(folder: pathlib.Path) -> None:

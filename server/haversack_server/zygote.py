@@ -5,10 +5,11 @@ A zygote that died is replaced, never revived; its jobs' processes are killed an
 
 import asyncio
 import contextlib
+import itertools
 import pathlib
 import socket
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,12 +44,17 @@ class Zygote:
     popen: "subprocess.Popen[bytes]"
     control: socket.socket
     ready: "asyncio.Future[None]"
-    births: dict[str, _Birth] = field(default_factory=dict)
+    births: dict[int, _Birth] = field(default_factory=dict)
+    # Not ids of jobs: one may be asked for again while its first process is still to be forked.
+    numbers: "Iterator[int]" = field(default_factory=itertools.count)
     listening: "asyncio.Task[None] | None" = None
 
     @classmethod
     async def start(cls, folder: pathlib.Path) -> "Zygote":
-        """Start one that is ready to fork. Raises NotStartedError with its last words."""
+        """Start one that is ready to fork.
+
+        Raises NotStartedError with its last words, or where it takes too long.
+        """
         ours, theirs = socket.socketpair()
         with theirs, (folder / _OUTPUT).open("wb") as output:
             arguments = ["--control-fd", str(theirs.fileno()), "--folder", str(folder)]
@@ -59,9 +65,12 @@ class Zygote:
         zygote.listening = asyncio.create_task(zygote._listen(reader, writer))
         try:
             await asyncio.wait_for(ready, _START_S)
-        except BaseException:
+        except BaseException as failed:
             kill_group(popen.pid)  # it may still be loading torch, and deaf
             await zygote.stop()
+            if isinstance(failed, TimeoutError):
+                late = f"the worker was not ready within {_START_S:g} s"
+                raise NotStartedError(late) from failed
             raise
         return zygote
 
@@ -70,10 +79,8 @@ class Zygote:
         """Whether it can fork."""
         return self.listening is not None and not self.listening.done()
 
-    async def fork(
-        self, job: str, limits: Mapping[str, Any], preloads: Sequence[str] = ()
-    ) -> Process:
-        """Fork a process. Raises NotStartedError if the zygote ends before it does.
+    async def fork(self, limits: Mapping[str, Any], preloads: Sequence[str] = ()) -> Process:
+        """Fork a process. Raises NotStartedError if the zygote cannot, or ends before it does.
 
         ``preloads`` has it load first, once for all jobs that it forks later: "library" is
         transformers, "ranks" is torch.distributed.
@@ -81,11 +88,12 @@ class Zygote:
         if not self.is_alive:
             raise NotStartedError("the worker ended")
         loop = asyncio.get_running_loop()
-        birth = self.births[job] = _Birth(loop.create_future(), loop.create_future())
+        number = next(self.numbers)
+        birth = self.births[number] = _Birth(loop.create_future(), loop.create_future())
         ours, theirs = socket.socketpair()
         try:
             with theirs:
-                order = {"job": job, "limits": dict(limits), "preloads": list(preloads)}
+                order = {"job": number, "limits": dict(limits), "preloads": list(preloads)}
                 frame = frames.pack(order)
                 socket.send_fds(self.control, [frame], [theirs.fileno()])
             return await Process.connected(await birth.pid, ours, birth.ended)
@@ -106,23 +114,24 @@ class Zygote:
 
     def _take(self, message: Mapping[str, Any]) -> None:
         if "ready" in message:
-            self.ready.set_result(None)
+            _set(self.ready, None)
         elif "forked" in message:
             _set(self.births[message["forked"]].pid, message["pid"])
+        elif "refused" in message:
+            birth = self.births.pop(message["refused"])
+            _refuse(birth.pid, NotStartedError(f"the worker cannot fork: {message['why']}"))
         else:
             _set(self.births.pop(message["exited"]).ended, message["status"])
 
     def _mourn(self) -> None:
         gone = NotStartedError(tail(self.folder / _OUTPUT) or "the worker ended without a word")
         for birth in self.births.values():
-            if not birth.pid.done():
-                birth.pid.set_exception(gone)
-            elif not birth.pid.cancelled():
+            if birth.pid.done() and not birth.pid.cancelled():
                 kill_group(birth.pid.result())
+            _refuse(birth.pid, gone)
             _set(birth.ended, None)
         self.births.clear()
-        if not self.ready.done():
-            self.ready.set_exception(gone)
+        _refuse(self.ready, gone)
 
     async def stop(self) -> None:
         """End it and every process that it forked."""
@@ -142,3 +151,8 @@ class Zygote:
 def _set(future: "asyncio.Future[Any]", value: Any) -> None:
     if not future.done():
         future.set_result(value)
+
+
+def _refuse(future: "asyncio.Future[Any]", why: NotStartedError) -> None:
+    if not future.done():
+        future.set_exception(why)

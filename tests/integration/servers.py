@@ -12,9 +12,11 @@ from urllib.request import ProxyHandler, build_opener
 
 import grpc
 import numpy as np
+import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from numpy.typing import NDArray
 
+from haversack.errors import DeadlineError
 from haversack.estimate import Estimate, EstimateRequest
 from haversack.plan import Candidates, Plan, PlanRequest, PlanStatus
 from haversack.run import Budget
@@ -98,14 +100,27 @@ def metric(running: Running, series: str) -> float:
     return float(next(each for each in metrics_of(running) if each.startswith(series)).split()[-1])
 
 
-def eventually(look: Callable[[], bool]) -> bool:
+def eventually(look: Callable[[], bool], patience_s: float = PATIENCE_S) -> bool:
     """Look until it is so, or patience ends."""
-    ends_at = time.monotonic() + PATIENCE_S
+    ends_at = time.monotonic() + patience_s
     while not look():
         if time.monotonic() > ends_at:
             return False
         time.sleep(0.01)
     return True
+
+
+def past_a_deadline(ask: Callable[[float], object], is_seen: Callable[[], bool]) -> None:
+    """Ask with longer and longer deadlines, until the server was seen to have worked up to one.
+
+    A short one may pass before a busy machine has the request where it is to be seen.
+    """
+    for timeout_s in (0.3, 3.0, 20.0):
+        with pytest.raises(DeadlineError):
+            ask(timeout_s)
+        if eventually(is_seen, patience_s=timeout_s):
+            return
+    raise AssertionError("no deadline was long enough for the server to begin")
 
 
 def stub_of(channel: grpc.Channel) -> Any:

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -93,14 +94,18 @@ def test_a_factory_that_raises_is_a_failed_job(
 def test_an_interrupt_ends_the_job_and_exits_130(folder: Path) -> None:
     path = os.pathsep.join(str(ROOT / each) for each in ("client", "kernels", "server"))
     line = ["verify", "--workload", "mypkg.models:endless", "--allow", "mypkg."]
-    with subprocess.Popen(
-        [sys.executable, "-W", "error", "-m", "haversack.cli", *line],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": path},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
+    with (
+        subprocess.Popen(
+            [sys.executable, "-W", "error", "-m", "haversack.cli", *line],
+            cwd=folder,
+            env=os.environ | {"PYTHONPATH": path},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process,
+        ExitStack() as ending,
+    ):
+        ending.callback(process.kill)
         assert process.stderr is not None
         assert process.stdout is not None
         for told in process.stderr:

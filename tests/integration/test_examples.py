@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+RANKS = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 PATH = os.pathsep.join(str(ROOT / each) for each in ("client", "kernels", "server"))
 
 pytest.importorskip("torch", reason="these examples need the extra torch")
@@ -73,10 +74,29 @@ def test_the_example_workload_is_equivalent() -> None:
 
 
 @pytest.mark.slow
-def test_ranks_of_the_protocol_compare_a_recomputed_step() -> None:
-    ranks = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = run([*ranks, "examples/verify_ranks.py"])
+@pytest.mark.parametrize("shard", ["fsdp2", "ddp"])
+def test_ranks_of_the_protocol_compare_a_recomputed_step(shard: str) -> None:
+    done = run([*RANKS, "examples/verify_ranks.py", "--shard", shard])
     assert done.returncode == 0, done.stderr
     found = [json.loads(line) for line in done.stdout.splitlines()]
     assert [each["rank"] for each in found] == [0, 1]
     assert {each["difference"] for each in found} == {0.0}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shard", ["fsdp2", "ddp"])
+def test_ranks_of_the_protocol_find_a_draw_that_no_recomputation_repeats(
+    shard: str, tmp_path: Path
+) -> None:
+    code = (ROOT / "examples/verify_ranks.py").read_text()
+    dropout, model = "nn.Dropout(0.1)", "class Model("
+    assert dropout in code
+    assert model in code
+    draw = "class Draw(nn.Module):\n    def forward(self, x): return x * random.random()\n\n\n"
+    changed = code.replace(dropout, "Draw()").replace(model, draw + model)
+    (tmp_path / "changed.py").write_text(changed)
+    done = run([*RANKS, str(tmp_path / "changed.py"), "--shard", shard])
+    assert done.returncode != 0
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {each["noise"] for each in found} == {0.0}
+    assert all(each["difference"] > 0 for each in found)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests import fake_cuda_worker
 from tests.bench.instances import make
-from tests.integration.servers import PATIENCE_S, eventually, metric, served
+from tests.integration.servers import PATIENCE_S, eventually, metric, past_a_deadline, served
 
 import haversack
 from haversack import Client, Plan, PlanStatus
@@ -188,9 +188,10 @@ def test_a_deadline_reaches_the_worker(with_worker: Callable[..., Any]) -> None:
         haversack.connect(running.target) as client,
     ):
         assert eventually(lambda: is_ready(running))
-        with pytest.raises(haversack.DeadlineError):
-            hard_plan(client, timeout=0.2)
-        assert eventually(lambda: ended(running, "cancelled") == 1)
+        past_a_deadline(
+            lambda timeout_s: hard_plan(client, timeout=timeout_s),
+            lambda: ended(running, "cancelled") >= 1,
+        )
 
 
 def test_a_worker_that_is_killed_costs_one_answer(
@@ -205,7 +206,8 @@ def test_a_worker_that_is_killed_costs_one_answer(
         return ask(self, *arguments)
 
     monkeypatch.setattr(Worker, "ask", noted)
-    with with_worker("hangs") as running, haversack.connect(running.target) as client:
+    # One that never ends by itself, for which the server waits as long as the tests do.
+    with with_worker("stops_when_told") as running, haversack.connect(running.target) as client:
         assert eventually(lambda: is_ready(running))
         answer = hard_plan(client)
         assert ended(running, "lost") == 1

@@ -4,7 +4,7 @@ Reads names, shapes and types of parameters and buffers, never their values.
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -54,10 +54,22 @@ def _children_of_outermost(model: nn.Module, *kinds: type[nn.Module]) -> dict[st
     of_kind = [path for path, module in model.named_modules() if isinstance(module, kinds)]
     outer = [path for path in of_kind if not any(_is_within(path, other) for other in of_kind)]
     return {
-        f"{path}.{name}" if path else name: block
-        for path in outer
-        for name, block in model.get_submodule(path).named_children()
+        name: block for path in outer for name, block in _called(path, model.get_submodule(path))
     }
+
+
+def _called(path: str, container: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Name the children of a container; of one that is a container in turn, which none calls, its.
+
+    A container with a forward of its own is a block.
+    """
+    for child, block in container.named_children():
+        name = f"{path}.{child}" if path else child
+        is_container = isinstance(block, nn.ModuleList | nn.ModuleDict)
+        if is_container and type(block).forward is nn.Module.forward:
+            yield from _called(name, block)
+        else:
+            yield name, block
 
 
 def _is_within(path: str, other: str) -> bool:

@@ -6,7 +6,8 @@ Looks for torch without importing it; which devices there are is the place's to 
 import importlib.util
 from collections.abc import Callable, Sequence
 
-from haversack.errors import InvalidRequestError, MissingExtraError, NotSupportedError
+from haversack.checks import shortly
+from haversack.errors import InvalidRequestError, MissingExtraError, Violation, check
 from haversack.run import WorkloadReference
 from haversack.verify import VerifyRequest, VerifySchedule
 from haversack.verify_ranks import check_ranks
@@ -103,14 +104,9 @@ def _check_schedule(request: VerifyRequest) -> None:
 def _check_plan(request: VerifyRequest) -> None:
     if request.plan is None:
         return
-    options = {action.option for action in request.plan.actions}
-    unknown = sorted(each for each in options if each not in _OPTIONS and not _is_selective(each))
-    if unknown:
-        raise NotSupportedError(
-            f"option {unknown[0][:60]!r} of a plan cannot be verified; use {', '.join(_OPTIONS)} "
-            "or selective with operations"
-        )
-    if options <= {"save"}:
+    options = [action.option for action in request.plan.actions]
+    check([violation for place, each in enumerate(options) for violation in _unknown(place, each)])
+    if set(options) <= {"save"}:
         why = "recomputes no block" if options else "has no actions, as one that is INFEASIBLE"
         raise InvalidRequestError(
             f"the plan {why}, so there is nothing to verify; plan for a budget between its floor "
@@ -122,6 +118,14 @@ def _check_plan(request: VerifyRequest) -> None:
             "a plan is applied with the non-reentrant variant; leave it out", field="use_reentrant"
         )
     check_ranks(request.plan, request.world)
+
+
+def _unknown(place: int, option: str) -> list[Violation]:
+    if option in _OPTIONS or _is_selective(option):
+        return []
+    known = f"use {', '.join(_OPTIONS)} or selective with operations"
+    sentence = f"{shortly(option)} cannot be verified; {known}"
+    return [Violation(f"plan.actions[{place}].option", sentence)]
 
 
 def _is_selective(option: str) -> bool:

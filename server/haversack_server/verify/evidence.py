@@ -105,6 +105,11 @@ def _does_not_prove(
         yield "Anything about optimizer steps, or about losses and histories used a step later"
     if schedule is not VerifySchedule.TWO_MICROBATCHES:
         yield "Anything about a second forward before the backward, as pipelines have it"
+    else:
+        yield (
+            "Anything about what differs from one microbatch to the next: both are given the same "
+            "arguments, so that a mask of the second is that of the first"
+        )
     yield (
         "That nothing else is touched: state in C extensions and globals of libraries are not "
         "looked at; of sockets, and of files outside the working folder, it is seen that they are "
@@ -130,6 +135,10 @@ def assumptions(runs: Outcomes, request: VerifyRequest) -> tuple[str, ...]:
         count = len(wrapped)
         regions = "The region is 1 module" if count == 1 else f"Regions are {count} modules"
         said.append(f"{regions} that {how}: {names}")
+        entered = {each.region for each in runs.checkpointed.regions}
+        if missed := [name for name in wrapped if name not in entered and not by_plan]:
+            said.append(f"The step never calls the forward of {_listed(missed)}: nothing is known")
+            said[-1] += " of these"
     else:
         said.append("Regions are the calls of checkpoint that the model makes itself; plain runs")
         said[-1] += " call their functions directly"

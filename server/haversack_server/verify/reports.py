@@ -169,6 +169,24 @@ def failure_of(outcome: Outcome) -> VerifyFailure | None:
     return None
 
 
+def without_comparison(runs: Outcomes) -> VerifyFailure | None:
+    """Say why runs that ended have nothing to compare; None where they do."""
+    return raised_in_both(runs) or _never_entered(runs)
+
+
+def _never_entered(runs: Outcomes) -> VerifyFailure | None:
+    if runs.plain.raised or runs.checkpointed.raised or runs.checkpointed.regions:
+        return None
+    named = ", ".join(runs.plain.wrapped[:3])
+    return VerifyFailure(
+        reason=FailureReason.BAD_WORKLOAD,
+        message=f"The step calls the forward of no region, so that nothing was recomputed: {named} "
+        "may be a container, or be called by another method; name modules whose forward the "
+        "model calls",
+        stage=runs.checkpointed.stage,
+    )
+
+
 def raised_in_both(runs: Outcomes) -> VerifyFailure | None:
     """Say that the workload raises with and without checkpointing; None where it does not."""
     plain = runs.plain.raised

@@ -45,6 +45,9 @@ def first_difference(
 ) -> FirstDifference | None:
     """Find the first operation of a replay that is not the forward's; None if there is none."""
     for place, (one, other) in enumerate(zip(forward, replay, strict=False)):
+        if one.name != other.name and _has_all(replay[place:], forward[place:]):
+            detail = f"Operation {place + 1} of the replay, which its forward does not run"
+            return _at(region, other, DifferenceCause.EXTRA_OPERATIONS, detail)
         found = _cause(one, other, forward[place + 1 :])
         if found is not None:
             cause, detail = found
@@ -56,6 +59,19 @@ def first_difference(
         detail = f"The replay runs {len(replay)} operations in place of {len(forward)}"
         return _at(region, replay[len(forward)], DifferenceCause.EXTRA_OPERATIONS, detail)
     return None
+
+
+def _has_all(replay: Sequence[Operation], forward: Sequence[Operation]) -> bool:
+    """Whether a replay runs all operations of a forward in their order, and others between.
+
+    Those on tensors of other shapes are not the forward's.
+    """
+    replayed = map(_called, replay)
+    return all(_called(operation) in replayed for operation in forward)
+
+
+def _called(operation: Operation) -> tuple[str, tuple[str, ...]]:
+    return operation.name, tuple(tensor.about for tensor in operation.given)
 
 
 def _at(region: str, at: Operation, cause: DifferenceCause, detail: str) -> FirstDifference:
@@ -88,7 +104,7 @@ def _cause(
         )
     changed = _changed(one.given, other.given)
     if changed:
-        return DifferenceCause.EXTERNAL_TENSOR, f"{changed} has other values in the replay"
+        return DifferenceCause.EXTERNAL_TENSOR, f"{changed} in the replay"
     if other.raised and not one.raised:
         return DifferenceCause.MISSING_OPERATIONS, f"it raises in the replay: {other.raised}"
     return _result_cause(one, other, later)
@@ -109,30 +125,38 @@ def _result_cause(
         return DifferenceCause.SHAPE, f"its result is {shape} in the replay"
     if not _changed(one.made, other.made):
         return None
-    if one.has_generator:
-        return DifferenceCause.RNG_GENERATOR, "its own generator has moved on since the forward"
-    if one.is_random:
-        return DifferenceCause.RNG, "it draws other random numbers in the replay"
     editor = _editor(other, later)
     if editor:
         return (
             DifferenceCause.EXTERNAL_TENSOR,
             f"its result was saved by a policy, and then edited in place by {editor}",
         )
-    # The first may be what it writes, new or not.
-    if any(tensor.is_unwritten for tensor in one.given[1:]):
-        return DifferenceCause.EXTERNAL_TENSOR, "it reads a storage that has other values"
+    if one.has_generator:
+        return DifferenceCause.RNG_GENERATOR, "its own generator has moved on since the forward"
+    if one.is_random:
+        return DifferenceCause.RNG, "it draws other random numbers in the replay"
+    # An operation in place may write the first without reading it, new or not.
+    read = one.given[1:] if _is_in_place(one) else one.given
+    if any(tensor.is_unwritten for tensor in read):
+        return (
+            DifferenceCause.EXTERNAL_TENSOR,
+            "it reads memory that has other values, and that no operation is known to have written",
+        )
     return DifferenceCause.NONDETERMINISTIC_KERNEL, "equal inputs have another result"
 
 
 def _editor(replayed: Operation, later: Sequence[Operation]) -> str:
     """Name the in-place operation of the forward that made what the replay has as a result."""
-    made = {tensor.content for tensor in replayed.made if tensor.content}
+    made = {(tensor.about, tensor.content) for tensor in replayed.made if tensor.content}
     for operation in later:
-        is_in_place = operation.name.partition(".")[2].partition(".")[0].endswith("_")
-        if is_in_place and made & {tensor.content for tensor in operation.made}:
+        edited = {(tensor.about, tensor.content) for tensor in operation.made}
+        if _is_in_place(operation) and made & edited:
             return operation.name
     return ""
+
+
+def _is_in_place(operation: Operation) -> bool:
+    return operation.name.partition(".")[2].partition(".")[0].endswith("_")
 
 
 def _shape(one: Sequence[TensorRecord], other: Sequence[TensorRecord]) -> str:
@@ -148,5 +172,8 @@ def _changed(one: Sequence[TensorRecord], other: Sequence[TensorRecord]) -> str:
     for place, (mine, theirs) in enumerate(zip(one, other, strict=True)):
         # Content that nothing had written yet is not known, and compares with everything.
         if mine.content and theirs.content and mine.content != theirs.content:
-            return mine.name or f"tensor argument {place + 1}, which the region did not make,"
+            if mine.name and theirs.name and mine.name != theirs.name:
+                return f"{theirs.name} comes in place of {mine.name}"
+            whose = "which no operation of the region on its own thread wrote"
+            return f"{mine.name or f'tensor argument {place + 1}, {whose},'} has other values"
     return ""

@@ -13,37 +13,43 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from haversack.torch.sharding import own_part
-from haversack_server.worker.compare import Values
 from haversack_server.worker.reach import tensor_digest
 from haversack_server.worker.unrepeatable import unheard
+from haversack_server.worker.values import Values
 
 _FIRST = "step 1: "  # before a name, so that what follows its last dot is still the parameter's
 
 
 class BetweenSteps:
-    """Looks at trained parameters where an optimizer steps between two steps.
+    """Looks at trained parameters and inputs where an optimizer steps between two steps.
 
-    ``gradients`` are those of the first step, None for a parameter that has none.
+    ``gradients`` and ``gradients_of_inputs`` are those of the first step, None for one that has
+    none.
     """
 
     def __init__(
-        self, parameters: Mapping[str, torch.Tensor], optimizer: torch.optim.Optimizer | None
+        self,
+        parameters: Mapping[str, torch.Tensor],
+        inputs: Mapping[str, torch.Tensor],
+        optimizer: torch.optim.Optimizer | None,
     ) -> None:
-        groups = [] if optimizer is None else optimizer.param_groups
+        groups = getattr(optimizer, "param_groups", ())
         moved = {id(each) for group in groups for each in group["params"]}
         self._parameters = parameters
-        self._moved = [each for each in parameters.values() if id(each) in moved]
+        self._inputs = inputs
+        trained = (*parameters.values(), *inputs.values())
+        self._moved = [each for each in trained if id(each) in moved]
         self._before: list[str] = []
         self._after: list[str] = []
         self.gradients: Values = {}
+        self.gradients_of_inputs: Values = {}
 
     @contextmanager
     def around(self) -> Iterator[None]:
         """Look before and after the optimizer's step."""
         with _aside():
-            self.gradients = {
-                f"{_FIRST}{name}": _copy(each.grad) for name, each in self._parameters.items()
-            }
+            self.gradients = _copies(self._parameters)
+            self.gradients_of_inputs = _copies(self._inputs)
             self._before = self._digests()
         yield
         with _aside():
@@ -70,6 +76,10 @@ class BetweenSteps:
 def _aside() -> Iterator[None]:
     with torch.no_grad(), _disable_current_modes(), unheard():
         yield
+
+
+def _copies(trained: Mapping[str, torch.Tensor]) -> Values:
+    return {f"{_FIRST}{name}": _copy(each.grad) for name, each in trained.items()}
 
 
 def _copy(gradient: torch.Tensor | None) -> torch.Tensor | None:

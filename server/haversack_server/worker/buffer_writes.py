@@ -36,8 +36,7 @@ class BufferWatch:
 
     def entered(self, call: Call, given: Mapping[str, object]) -> None:
         """Look at what a replay begins with."""
-        is_replay = call.entries > 1 or call.in_replay
-        self._open.append(self._look() if is_replay else {})
+        self._open.append(self._look() if call.is_replay else {})
 
     def left(self, call: Call) -> None:
         """Take note of what it has written."""

@@ -27,7 +27,7 @@ from haversack.torch import Workload
 from haversack.verify import VerifyRequest, VerifySchedule, VerifyWorld
 from haversack_server.estimate.answer import estimate
 from haversack_server.verify.rank_predictions import Predicted
-from haversack_server.worker.compare import flatten
+from haversack_server.worker.values import flatten
 
 _CPU_KERNELS = "hf-cpu"
 _PHASES = ("step 1 forward", "step 1 loss", "step 1 backward")

@@ -39,3 +39,11 @@ def _backend(request: VerifyRequest) -> str:
     if request.world is None or request.world.size == 1:
         return ""
     return BACKENDS["cuda" if request.device.startswith("cuda") else "cpu"]
+
+
+def device_name(device: torch.device) -> str:
+    """Name a GPU by its model, the CPU by its kind and what its kernels use."""
+    if device.type == "cuda":
+        return str(torch.cuda.get_device_name(device))
+    kind = platform.processor() or platform.machine()
+    return f"{kind}, {torch.backends.cpu.get_cpu_capability()}"

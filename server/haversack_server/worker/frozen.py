@@ -10,10 +10,10 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from haversack.torch.sharding import own_part
-from haversack_server.worker.compare import Values
+from haversack_server.worker.comparable import comparable
 from haversack_server.worker.known_tensors import Known, known, version_of
 from haversack_server.worker.reach import tensor_digest
+from haversack_server.worker.values import Values
 
 
 def of(modules: Mapping[str, nn.Module]) -> dict[str, torch.Tensor]:
@@ -55,7 +55,7 @@ def as_in(plain: Values, own: Values, modules: Mapping[str, nn.Module]) -> Value
 
 def held(tensor: torch.Tensor) -> torch.Tensor | str:
     """Give what a tensor holds, of a sharded one its shard; words for one that has no shape yet."""
-    return _said(tensor) if is_lazy(tensor) else own_part(tensor.detach())
+    return _said(tensor) if is_lazy(tensor) else comparable(tensor)
 
 
 def _said(tensor: torch.Tensor) -> str:

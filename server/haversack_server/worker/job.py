@@ -5,7 +5,8 @@ one without the probe takes its place, so that no probe decides.
 
 Each run is a process forked from the job, so that all start from the same memory: models, closures
 and globals alike. On a GPU too, where each run moves its copy there: a process that has used a GPU
-cannot be forked. So where building the workload uses one, every run builds it itself.
+cannot be forked, and of one that has started threads a copy is without them. So where building the
+workload does either, every run builds it itself.
 """
 
 import pathlib
@@ -32,14 +33,14 @@ from haversack_server.worker.prepare import pin, pinned
 from haversack_server.worker.probes import OF_CHECKPOINTED, OF_PLAIN, OF_TRACED
 from haversack_server.worker.run import Ready, RunPlan, make_ready, perform
 from haversack_server.worker.scratch import Scratch
-from haversack_server.worker.untouched import Untouched, preload
+from haversack_server.worker.untouched import Untouched, preload, thread_count
 
 PLAIN, AGAIN, CHECKPOINTED = "plain", "plain again", "checkpointed"
 ONCE_MORE, WATCHED, CONTROL = "plain once more", "checkpointed under probes", "control"
 TRACED, ROUNDED, PLANNED = "traced", "plain, rounded otherwise", "measured as planned"
 _BUILT_ANEW = (
-    "Building the workload uses the GPU or starts threads, so that no copy of what is built could "
-    "use the GPU: every run builds it anew, with the same seed"
+    "Building the workload uses a GPU or starts threads, so that a copy of what is built could not "
+    "use the GPU or would be without the threads: every run builds it anew, with the same seed"
 )
 
 
@@ -118,7 +119,7 @@ class _Job:
             runs = replace(runs, planned=self._planned(runs))
         except JobEnded as ended:
             return reports.failed(report, ended.failure)
-        failure = reports.raised_in_both(runs)
+        failure = reports.without_comparison(runs)
         if failure is not None:
             return reports.failed(report, failure)
         return reports.compared(
@@ -132,19 +133,26 @@ class _Job:
     def _build(self) -> None:
         # There before the first run writes it: all find the same names in their folder.
         pathlib.Path(self.order.values_file).touch()
-        if self._on_gpu():
-            if not self._goes_on_built():
-                self.notes = (_BUILT_ANEW,)
-                self.total -= 1
-                return
-        else:
-            with while_building():
-                self.workload = self._loaded()
-                self.ready = make_ready(self.workload, self.order.request)
+        goes_on = self._goes_on_built if self._on_gpu() else self._goes_on_ready
+        if not goes_on():
+            self.notes = (_BUILT_ANEW,)
+            self.total -= 1
+            return
         self.scratch = Scratch(pathlib.Path(self.order.values_file).parent)
         self.notes = self.scratch.notes
         self.total += self._has_callback()
         self._tell("build")
+
+    def _goes_on_ready(self) -> bool:
+        """Go on as a copy that has built the workload for the CPU, if it started no thread."""
+        return goes_on_as_copy(self._builds_alone)
+
+    def _builds_alone(self) -> bool:
+        threads = thread_count()
+        with while_building():
+            self.workload = self._loaded()
+            self.ready = make_ready(self.workload, self.order.request)
+        return thread_count() <= threads
 
     def _goes_on_built(self) -> bool:
         """Go on as a copy that has built the workload and left GPUs alone; false where it did not.

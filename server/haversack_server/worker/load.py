@@ -21,6 +21,7 @@ _HELD = (
     "a job may write in its working folder alone, in which /dev/shm is not (so no workers of a "
     "DataLoader), and start no program"
 )
+_LONGEST_NAME = 200
 Built = TypeVar("Built", Workload, TrainingWorkload)
 
 
@@ -39,7 +40,7 @@ def load_training(
 def _built(
     kind: type[Built], reference: WorkloadReference, allow: Sequence[str], path: Sequence[str]
 ) -> Built:
-    label = reference.name or reference.entry_point
+    label = _short(reference.name or reference.entry_point)
     built_in: Mapping[str, Any] = {**FACTORIES, **TRAININGS}
     factory = built_in[reference.name] if reference.name else _import(reference, allow, path)
     arguments = json.loads(reference.args_json or "{}")
@@ -76,14 +77,16 @@ def _import(reference: WorkloadReference, allow: Sequence[str], path: Sequence[s
         found: Any = importlib.import_module(module_name)
     except BaseException as error:  # a module may raise anything while it is loaded
         print_fault()
-        raise BadWorkloadError(f"{module_name} cannot be imported: {_said(error)}") from error
+        raise BadWorkloadError(
+            f"{_short(module_name)} cannot be imported: {_said(error)}"
+        ) from error
     for name in attribute.split("."):
         if not hasattr(found, name):
-            raise BadWorkloadError(f"{module_name} has no {attribute!r}")
+            raise BadWorkloadError(f"{_short(module_name)} has no {_short(attribute)!r}")
         found = getattr(found, name)
     if not callable(found):
         kind = type(found).__name__
-        raise BadWorkloadError(f"{reference.entry_point} is a {kind}, not a factory")
+        raise BadWorkloadError(f"{_short(reference.entry_point)} is a {kind}, not a factory")
     _check_home(reference.entry_point, found, allow)
     return found
 
@@ -93,9 +96,14 @@ def _check_home(entry_point: str, factory: Any, allow: Sequence[str]) -> None:
     home = getattr(factory, "__module__", None) or type(factory).__module__
     if not any(covers(prefix, f"{home}:") for prefix in allow):
         raise BadWorkloadError(
-            f"{entry_point} is defined in {home}, which is not allowed; name a function that an "
-            "allowed module defines"
+            f"{_short(entry_point)} is defined in {_short(home)}, which is not allowed; name a "
+            "function that an allowed module defines"
         )
+
+
+def _short(name: str) -> str:
+    """Cut a name that would burst a sentence."""
+    return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}..."
 
 
 def _said(error: BaseException) -> str:

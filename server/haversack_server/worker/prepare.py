@@ -3,6 +3,7 @@
 Returns a workload on the device of the job; says in words what was changed.
 """
 
+import contextlib
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -112,10 +113,20 @@ def _without_cache(model: Any) -> list[str]:
     if not isinstance(model, nn.Module):
         return []
     configs = {id(c): c for m in model.modules() if (c := getattr(m, "config", None)) is not None}
-    cached = [config for config in configs.values() if getattr(config, "use_cache", None) is True]
+    cached = [config for config in configs.values() if _asked(config, "use_cache") is True]
     for config in cached:
-        config.use_cache = False
+        with contextlib.suppress(Exception):  # a configuration may be frozen, or a tuple
+            config.use_cache = False
+    if any(_asked(config, "use_cache") is True for config in cached):
+        return ["use_cache of the model's configuration could not be switched off in any run"]
     return ["use_cache of the model's configuration is off in every run"] if cached else []
+
+
+def _asked(thing: Any, name: str) -> Any:
+    """Give an attribute of a user's object, which may raise whatever it is asked; None then."""
+    with contextlib.suppress(Exception):
+        return getattr(thing, name, None)
+    return None
 
 
 def _without_optimizer(workload: Workload, request: VerifyRequest) -> list[str]:
@@ -146,7 +157,9 @@ def _moved(workload: Workload, device: torch.device) -> Workload:
 
 def _forget_gradients(workload: Workload) -> None:
     if isinstance(workload.model, nn.Module):
-        workload.model.zero_grad(set_to_none=True)
+        # Not by zero_grad, which models define themselves.
+        for parameter in workload.model.parameters():
+            parameter.grad = None
     for value in pytree.tree_leaves((workload.args, dict(workload.kwargs))):
         if isinstance(value, torch.Tensor) and value.is_leaf:
             value.grad = None

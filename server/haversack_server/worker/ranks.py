@@ -48,8 +48,9 @@ class _Rank:
 
     def end(self) -> None:
         if not self.poll():
-            os.kill(self.pid, signal.SIGKILL)
-            with contextlib.suppress(ChildProcessError):  # the workload has it waited for already
+            # Where the workload has its children waited for, it may be gone already.
+            with contextlib.suppress(ProcessLookupError, ChildProcessError):
+                os.kill(self.pid, signal.SIGKILL)
                 os.waitpid(self.pid, 0)
         self.channel.close()
 

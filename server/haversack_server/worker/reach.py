@@ -11,6 +11,7 @@ import io
 import itertools
 import pathlib
 import sys
+import threading
 import types
 import weakref
 from collections.abc import Callable, Iterable, Mapping
@@ -20,8 +21,6 @@ import numpy
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
-from torch.nn.utils.prune import BasePruningMethod
-from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from haversack.torch.sharding import own_part
@@ -30,7 +29,9 @@ from haversack_server.worker.attributes import attributes_of
 from haversack_server.worker.device_digest import LARGE_BYTES, digest_in_place
 from haversack_server.worker.memory_digest import memory_digest
 from haversack_server.worker.ownership import is_users
+from haversack_server.worker.reach_module import of_module
 from haversack_server.worker.rng import digest
+from haversack_server.worker.tensor_parts import VAST_BYTES, parts, row, unrepeated
 
 Children = Iterable[tuple[str, Any]]
 Look = Callable[[Any], tuple[str, Children]]
@@ -43,8 +44,6 @@ _SUSPENDED = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType
 _DEVICES = ("cuda",)  # whose memory is slow to copy and fast to read
 _LONG = 64  # a sequence of scalars that is longer is one entry, not one for each
 _VAST = 1000  # so is a mapping of them, and a sequence of tuples of them: a vocabulary, its merges
-# Buffers are another facet; forward is where a region is wrapped.
-_MODULE_PARTS = frozenset({"_parameters", "_buffers", "_modules", "forward"})
 
 
 def look(thing: Any) -> tuple[str, Children]:
@@ -56,7 +55,16 @@ def look(thing: Any) -> tuple[str, Children]:
         record, children = _look(thing)
         return record, list(children)
     except Exception as error:  # of the user's object, which may raise whatever it is asked
-        return f"{type(thing).__name__} that cannot be looked at: {type(error).__name__}", ()
+        said = f"{type(thing).__name__} that cannot be looked at: {type(error).__name__}"
+        return said, _held_at_least(thing)
+
+
+def _held_at_least(thing: Any) -> Children:
+    """Name the attributes of an object that answers no more than that, if it does."""
+    try:
+        return _named(attributes_of(thing))
+    except Exception:
+        return ()
 
 
 def _look(thing: Any) -> tuple[str, Children]:
@@ -74,8 +82,18 @@ def _look(thing: Any) -> tuple[str, Children]:
 
 def spelled(scalar: Any) -> str:
     """Spell a number or a string, a long one by its digest."""
-    text = repr(scalar)
+    text = repr_of(scalar)
     return text if len(text) <= 80 else f"{text[:40]}... {digest(text.encode())}"
+
+
+def repr_of(scalar: Any) -> str:
+    """Spell a number or a string in full; one that has no such spelling by another."""
+    try:
+        return repr(scalar)
+    except Exception as error:  # Python spells no integer of more than 4,300 digits
+        if isinstance(scalar, int):
+            return hex(scalar)
+        return f"{type(scalar).__name__} that cannot be spelled: {type(error).__name__}"
 
 
 def tensor_digest(
@@ -86,30 +104,33 @@ def tensor_digest(
     ``as_it_lies`` digests a transposed tensor in the order of its memory, without copying it: for
     tensors whose strides are equal where their shapes are.
     """
+    with torch._C.DisableTorchFunctionSubclass():  # a class may count what it is asked
+        return _digest(tensor, skip_content=skip_content, as_it_lies=as_it_lies)
+
+
+def _digest(tensor: torch.Tensor, *, skip_content: bool, as_it_lies: bool) -> tuple[str, str]:
     if is_lazy(tensor):
         return f"tensor {tensor.dtype} no shape yet", ""
-    parts = len(tensor.unbind()) if tensor.is_nested else tuple(tensor.shape)
-    about = f"tensor {tensor.dtype} {parts}"
+    size = len(tensor.unbind()) if tensor.is_nested else tuple(tensor.shape)
+    about = f"tensor {tensor.dtype} {size}"
     if skip_content or tensor.is_meta:
         return about, ""
-    flat = dense_part(own_part(tensor).detach())
+    held = parts(own_part(tensor))
+    return about, " ".join(_content(each, as_it_lies=as_it_lies) for _, each in held)
+
+
+def _content(flat: torch.Tensor, *, as_it_lies: bool) -> str:
+    """Digest the content of an array; of a vast one that repeats itself, what it repeats."""
+    if flat.numel() * flat.element_size() > VAST_BYTES:
+        flat = unrepeated(flat)
     if as_it_lies:
         flat = flat.permute(sorted(range(flat.dim()), key=flat.stride, reverse=True))
     flat = flat.resolve_conj().resolve_neg()
     if flat.device.type in _DEVICES and flat.numel() * flat.element_size() >= LARGE_BYTES:
-        return about, digest_in_place(flat.contiguous())
-    flat = flat.cpu().contiguous().flatten().view(torch.uint8)
+        return digest_in_place(flat.contiguous())
+    flat = row(flat.cpu()).view(torch.uint8)
     # Not by numpy(): a storage that it has seen cannot be resized, as ``fully_shard`` does.
-    return about, memory_digest(flat.data_ptr(), flat.numel())
-
-
-def dense_part(tensor: torch.Tensor) -> torch.Tensor:
-    """Give the numbers of a tensor whose layout is not that of an array as one that is."""
-    if tensor.is_quantized:
-        return tensor.int_repr()
-    if tensor.is_nested:
-        return torch.cat([part.flatten() for part in tensor.unbind()])
-    return tensor if tensor.layout is torch.strided else tensor.to_dense()
+    return memory_digest(flat.data_ptr(), flat.numel())
 
 
 def _tensor(tensor: torch.Tensor) -> tuple[str, Children]:
@@ -118,9 +139,9 @@ def _tensor(tensor: torch.Tensor) -> tuple[str, Children]:
 
 def held_by_tensor(tensor: torch.Tensor) -> Children:
     """Name the attributes that were put on a tensor."""
-    # A subclass keeps its innards under private names.
+    # A subclass keeps its innards under private names, and torch.compile what it marks.
     is_plain = type(tensor) in _PLAIN_TENSORS
-    named = vars(tensor).items()
+    named = ((n, value) for n, value in vars(tensor).items() if not n.startswith("_dynamo_"))
     return [(f".{name}", value) for name, value in named if is_plain or name[0] != "_"]
 
 
@@ -139,27 +160,6 @@ def _array(array: Any) -> tuple[str, Children]:
     return f"{about} {digest(numpy.ascontiguousarray(array).tobytes())}", ()
 
 
-def _module(module: nn.Module) -> tuple[str, Children]:
-    left_out = _MODULE_PARTS | _derived(module)
-    attributes = {
-        f".{name}": value
-        for name, value in vars(module).items()
-        if name not in left_out and not (name.startswith("_") and _is_empty(value))
-    }
-    parts = {f".{name}": part for name, part in {**module._parameters, **module._modules}.items()}
-    return "", [*attributes.items(), *parts.items(), *reach_code.of_class(type(module))]
-
-
-def _derived(module: nn.Module) -> set[str]:
-    """Name weights that a hook of torch's sets before each forward, from ``weight_orig``, say.
-
-    They follow from parameters and buffers.
-    """
-    hooks = module._forward_pre_hooks.values()
-    normed = {hook.name for hook in hooks if isinstance(hook, SpectralNorm)}
-    return normed | {hook._tensor_name for hook in hooks if isinstance(hook, BasePruningMethod)}
-
-
 def _optimizer(optimizer: torch.optim.Optimizer) -> tuple[str, Children]:
     # Its settings: what it keeps of gradients follows from those.
     groups = [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups]
@@ -174,10 +174,6 @@ def _named(attributes: Mapping[str, Any]) -> Children:
     return [(f".{name}", value) for name, value in attributes.items()]
 
 
-def _is_empty(value: Any) -> bool:
-    return value is None or (type(value) in (dict, collections.OrderedDict, set) and not value)
-
-
 def _mapping(mapping: Mapping[Any, Any]) -> tuple[str, Children]:
     # As a plain dictionary: one of a library may load much of it when it is asked for its items.
     held = list(dict.items(mapping) if isinstance(mapping, dict) else mapping.items())
@@ -185,7 +181,7 @@ def _mapping(mapping: Mapping[Any, Any]) -> tuple[str, Children]:
     if len(held) > _VAST and all(_is_flat(each) for pair in held for each in pair):
         in_any_order = sum(int(digest(repr(pair).encode()), 16) for pair in held)
         return f"{word} {in_any_order:x}", ()
-    return word, [(f"[{_key(key)}]", value) for key, value in held]
+    return word, [(f"[{key_of(key)}]", value) for key, value in held]
 
 
 def _sequence(sequence: Any) -> tuple[str, Children]:
@@ -205,7 +201,7 @@ def _is_flat(thing: Any) -> bool:
 
 
 def _set(values: Any) -> tuple[str, Children]:
-    members = [(_key(value), value) for value in values]
+    members = [(key_of(value), value) for value in values]
     keys = sorted(key for key, _ in members)
     # Without an order only a member whose key is its own can be told from one run to another.
     often = collections.Counter(keys)
@@ -213,9 +209,10 @@ def _set(values: Any) -> tuple[str, Children]:
     return f"{type(values).__name__} of {len(members)} {digest(repr(keys).encode())}", held
 
 
-def _key(key: Any) -> str:
+def key_of(key: Any) -> str:
+    """Spell the key of a mapping; of an object that is made anew in every run its type alone."""
     if isinstance(key, tuple):
-        return f"({', '.join(map(_key, key))})"
+        return f"({', '.join(map(key_of, key))})"
     return spelled(key) if _is_spelled(key) else type(key).__qualname__
 
 
@@ -255,14 +252,17 @@ def _attributes(thing: Any) -> Children:
     kind = type(thing)
     if not is_users(kind.__module__):
         return ()
-    return [*_named(attributes_of(thing)), *reach_code.of_class(kind)]
+    held = attributes_of(thing)
+    if isinstance(thing, threading.Thread):  # its own: numbers that the system gives
+        held = {name: value for name, value in held.items() if name[0] != "_"}
+    return [*_named(held), *reach_code.of_class(kind)]
 
 
 _PRINTED_TO = (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
 _LOOKS: tuple[tuple[Any, Look], ...] = (
     (torch.Tensor, _tensor),
     (numpy.ndarray, _array),
-    (nn.Module, _module),
+    (nn.Module, lambda module: ("", of_module(module))),
     (enum.Enum, _member),
     (_PLAIN, _plain),
     (types.MethodType, lambda method: ("", reach_code.of_method(method))),

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy
+from torch.distributions import Distribution
 
 from haversack_server.worker.reach_code import of_descriptor
 
@@ -92,7 +93,7 @@ def _printed(thing: Any) -> tuple[str, Children]:
 _LOOKS: tuple[tuple[Any, Callable[[Any], tuple[str, Children]]], ...] = (
     (_PRINTED, _printed),
     ((bytearray, array.array), lambda thing: ("", [("[]", bytes(thing))])),
-    ((types.SimpleNamespace, argparse.Namespace, threading.local), _attributes),
+    ((types.SimpleNamespace, argparse.Namespace, threading.local, Distribution), _attributes),
     (logging.Handler, _attributes),
     (logging.Logger, _logger),
     (collections.UserList, lambda thing: ("", [(".data", thing.data)])),

@@ -28,7 +28,8 @@ from haversack_server.worker.switches import environment_since, switches
 from haversack_server.worker.unwritten import storage_of
 
 MOST_THINGS = 5_000  # at one entry
-MOST_CHANGES = 20
+MOST_OF_A_REGION = 20
+MOST_CHANGES = 100
 
 
 @dataclass(slots=True)
@@ -40,41 +41,55 @@ class StateWatch:
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     _open: list[tuple[Mapping[str, object], dict[str, str]]] = field(default_factory=list)
     _forward: dict[int, dict[str, str]] = field(default_factory=dict)
-    _changes: dict[tuple[str, str], StateChange] = field(default_factory=dict)
+    _changes: dict[str, dict[str, tuple[int, StateChange]]] = field(default_factory=dict)
     _memories: dict[int, int] = field(default_factory=dict)
 
     def entered(self, call: Call, given: Mapping[str, object]) -> None:
         """Look at what an entry begins with."""
         roots = _roots(given)
         found = self._look(roots)
+        self._changes.setdefault(call.region, {})
         forward = self._forward.setdefault(id(call), found)
         if forward is not found:
-            self._note(call.region, forward, found, by_replay=False)
+            self._note(call, forward, found, by_replay=False)
         self._open.append((roots, found))
 
     def left(self, call: Call) -> None:
         """Look at what a replay has changed."""
         roots, before = self._open.pop()
-        if call.entries > 1 or call.in_replay:
-            self._note(call.region, before, self._look(roots), by_replay=True)
+        if call.is_replay:
+            self._note(call, before, self._look(roots), by_replay=True)
 
     def found(self) -> tuple[StateChange, ...]:
-        """Give the first changes, each thing once for each region."""
-        return tuple(self._changes.values())[:MOST_CHANGES]
+        """Give the first changes of every region, each thing once, in the order of the forwards.
+
+        Where there are too many, all regions give up their last ones.
+        """
+        by_number = [
+            sorted(found.values(), key=lambda noted: noted[0]) for found in self._changes.values()
+        ]
+        regions = [[change for _, change in found] for found in by_number]
+        most = MOST_OF_A_REGION
+        while most > 1 and sum(len(each[:most]) for each in regions) > MOST_CHANGES:
+            most -= 1
+        return tuple(change for each in regions for change in each[:most])
 
     def _note(
-        self, region: str, before: Mapping[str, str], after: Mapping[str, str], *, by_replay: bool
+        self, call: Call, before: Mapping[str, str], after: Mapping[str, str], *, by_replay: bool
     ) -> None:
+        """Note what changed; of a thing that several calls find changed, the earliest call's."""
+        changes = self._changes[call.region]
         names, _ = compare_states(Facet.SIDE_EFFECTS, before, before, after)
         for name in names:
             change = StateChange(
-                region=region,
+                region=call.region,
                 name=name,
                 by_replay=by_replay,
                 before=before.get(name, "nothing"),
                 after=after.get(name, "nothing"),
             )
-            self._changes.setdefault((region, name), change)
+            if name not in changes or call.number < changes[name][0]:
+                changes[name] = (call.number, change)
 
     def _look(self, roots: Mapping[str, object]) -> dict[str, str]:
         records = switches() | environment_since(self.environment)

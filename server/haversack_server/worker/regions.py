@@ -36,8 +36,13 @@ class Call:
     ``depth`` counts the calls that a backward through it replays: itself and those around it, but
     for what is called with gradients off. ``number`` is its place among all calls of the run, as
     they begin; ``around`` is the call that it runs in, or None, and ``place`` its place among the
-    calls that one makes. ``stopped`` has for each replay that did not come to its end how many
-    calls it made.
+    calls that one makes. ``earlier`` are the backwards that came through the outermost call around
+    it before it was made: none of them replays it.
+
+    ``entries`` counts what has begun, and ``entry`` is the number of the innermost that is open, 0
+    where none is: a gradient that a region takes inside itself replays it within its own forward.
+    ``stopped`` has for each replay that did not come to its end its backward and how many calls it
+    made.
     """
 
     region: str
@@ -47,11 +52,18 @@ class Call:
     number: int = 0
     around: "Call | None" = None
     place: int = 0
+    earlier: frozenset[int] = frozenset()
     entries: int = 0
+    entry: int = 0
     completions: int = 0
     backwards: set[int] = field(default_factory=set)
-    stopped: list[int] = field(default_factory=list)
+    stopped: list[tuple[int, int]] = field(default_factory=list)
     calls_made: int = 0
+
+    @property
+    def is_replay(self) -> bool:
+        """Whether its innermost open entry is a replay, of itself or of a call around it."""
+        return self.in_replay or self.entry > 1
 
     @property
     def expected_entries(self) -> int:
@@ -62,16 +74,20 @@ class Call:
         """
         outermost, missed = self, 0
         while outermost.around is not None:
-            missed += sum(made <= outermost.place for made in outermost.around.stopped)
+            missed += sum(
+                made <= outermost.place
+                for backward, made in outermost.around.stopped
+                if backward not in self.earlier
+            )
             outermost = outermost.around
-        return self.depth * max(1, len(outermost.backwards)) + 1 - missed
+        return self.depth * max(1, len(outermost.backwards - self.earlier)) + 1 - missed
 
 
 class Watcher(Protocol):
     """What is told of every entry into a region."""
 
     def entered(self, call: Call, given: Mapping[str, object]) -> None:
-        """Take note of an entry; ``call.entries`` is its number.
+        """Take note of an entry; ``call.entry`` is its number.
 
         ``given`` names what the entry runs and takes: ``function``, ``args``, ``kwargs``.
         """
@@ -150,10 +166,12 @@ class Regions:
 
     def _new_call(self, function: Function) -> Call:
         name = self.functions.name(function)
-        in_replay = any(call.in_replay or call.entries > 1 for call in self._open)
+        in_replay = any(call.is_replay for call in self._open)
         around = self._open[-1] if self._open else None
         call = Call(name, self._depth(around), in_replay, number=len(self.calls), around=around)
-        call.place = around.calls_made if around is not None else 0
+        if around is not None:
+            call.place = around.calls_made
+            call.earlier = frozenset(self._open[0].backwards)
         self.calls.append(call)
         self.functions.keep(name, function, in_replay=in_replay)
         return call
@@ -163,7 +181,7 @@ class Regions:
         outside = around.depth if around is not None else 0
         # The reentrant variant runs its forward with gradients off, and its replay with them on.
         in_its_forward = any(
-            call.is_reentrant and call.entries == 1 and call.depth for call in self._open
+            call.is_reentrant and call.entry == 1 and call.depth for call in self._open
         )
         return outside + (in_its_forward or torch.is_grad_enabled())
 
@@ -180,10 +198,12 @@ class Regions:
     @contextlib.contextmanager
     def _entry(self, call: Call, given: Mapping[str, object]) -> Iterator[None]:
         call.entries += 1
+        outer, call.entry = (call.entry, call.calls_made), call.entries
         call.calls_made, completions = 0, call.completions
         if call.around is not None and call.entries == 1:
             call.around.calls_made += 1  # only now: a replay may stop at what a call is given
-        if (backward := _backward_id()) >= 0:
+        backward = _backward_id()
+        if backward >= 0 and call.entry > 1:  # a forward may run within a backward too
             call.backwards.add(backward)
         self._open.append(call)
         with unheard():
@@ -196,8 +216,9 @@ class Regions:
                 for watcher in reversed(self.watchers):
                     watcher.left(call)
             self._open.remove(call)
-            if call.entries > 1 and call.completions == completions:
-                call.stopped.append(call.calls_made)
+            if call.entry > 1 and call.completions == completions:
+                call.stopped.append((backward, call.calls_made))
+            call.entry, call.calls_made = outer
 
 
 def _is_reentrant(settings: Mapping[str, Any]) -> bool:
@@ -249,4 +270,5 @@ def _as_region(forward: Function, use_reentrant: bool) -> Function:
             function, *args, use_reentrant=use_reentrant, **kwargs
         )
 
+    region_forward.__wrapped__ = forward  # type: ignore[attr-defined]
     return region_forward

@@ -25,7 +25,7 @@ from haversack_server.verify import records, reports, resume_report
 from haversack_server.verify.resumable import Resume
 from haversack_server.verify.resume_outcome import ResumeRank, ResumeRuns, first_raised
 from haversack_server.worker import training_files
-from haversack_server.worker.environment import environment
+from haversack_server.worker.environment import device_name, environment
 from haversack_server.worker.errors import BadWorkloadError, JobEnded, while_building
 from haversack_server.worker.ranks import RankLostError, patience_s, run_ranks
 from haversack_server.worker.resume_rank import (
@@ -36,7 +36,6 @@ from haversack_server.worker.resume_rank import (
     ResumeRankWork,
     ranks_of,
 )
-from haversack_server.worker.run import device_name
 
 
 @dataclass(slots=True)

@@ -29,9 +29,9 @@ from haversack_server.worker import (
     unsharded,
 )
 from haversack_server.worker import training_state as states
-from haversack_server.worker.compare import Values
 from haversack_server.worker.errors import BadWorkloadError, raised_in
 from haversack_server.worker.fork import print_fault
+from haversack_server.worker.values import Values
 
 UNINTERRUPTED, AGAIN = "uninterrupted", "uninterrupted again"
 SAVED, RESUMED = "saved", "resumed"

@@ -6,7 +6,6 @@ compare theirs, so that no run's tensors travel.
 
 import contextlib
 import pathlib
-import platform
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -17,12 +16,20 @@ from haversack.torch import Workload
 from haversack.verify import Facet, VerifyRequest, VerifySchedule
 from haversack_server.verify.comparison import Row
 from haversack_server.verify.outcome import Outcome, RegionCount
-from haversack_server.worker import blocks, compare, planned, planned_segments, prepare, rng
+from haversack_server.worker import (
+    blocks,
+    comparable,
+    compare,
+    planned,
+    planned_segments,
+    prepare,
+    rng,
+)
 from haversack_server.worker.accumulation import Accumulation, Unreduced
 from haversack_server.worker.between_steps import BetweenSteps
 from haversack_server.worker.clock import processor_ns, tick_ns
-from haversack_server.worker.compare import Values
 from haversack_server.worker.effects import Effects
+from haversack_server.worker.environment import device_name
 from haversack_server.worker.errors import BadWorkloadError, is_device_fault, raised_in
 from haversack_server.worker.leaves import Leaves, find_leaves, roots
 from haversack_server.worker.memory import LiveStorages
@@ -32,6 +39,7 @@ from haversack_server.worker.settled import settle
 from haversack_server.worker.state import snapshot
 from haversack_server.worker.step import Step
 from haversack_server.worker.taken_gradients import TakenGradients
+from haversack_server.worker.values import Values
 from haversack_server.worker.watch import MemoryWatch, Meter
 
 
@@ -89,7 +97,7 @@ def perform(plan: RunPlan, request: VerifyRequest, ready: Ready) -> Outcome:
     probes = _probes(plan, ready)
     regions = _install_regions(plan, request, ready.workload, probes)
     step = _step(plan, request, ready, memory)
-    between = BetweenSteps(ready.leaves.parameters, step.workload.optimizer)
+    between = BetweenSteps(ready.leaves.parameters, ready.leaves.inputs, step.workload.optimizer)
     if plan.decides:
         step.around_optimizer = between.around
     prepare.pin(request)
@@ -160,13 +168,15 @@ def _with_values(
     )
     taken = step.taken.of(ready.leaves.parameters) | between.gradients
     left = step.taken.calls_with_gradient(ready.leaves.parameters)
-    values = ready.leaves.values(step.outputs, step.losses, taken)
+    # Of ranks the model is another one, whose weights are known by name.
+    leaves = ready.leaves if ready.spread else ready.leaves.with_late(state.with_gradient)
+    values = leaves.values(step.outputs, step.losses, taken, between.gradients_of_inputs)
     return replace(
         outcome,
         compared={facet: len(named) for facet, named in values.items()},
-        rows=tuple(_kept_or_compared(plan, values, ready.leaves)),
-        rng=generators | state.generators,
-        state=state.values | effects.values() | left,
+        rows=tuple(_kept_or_compared(plan, values, leaves)),
+        rng=generators | leaves.generator_states() | state.generators,
+        state=state.values | effects.values() | left | leaves.retained(state.with_gradient),
         own_changes=state.own_changes,
         truncated=state.truncated,
         regions=tuple(_counts(regions.calls)),
@@ -217,14 +227,6 @@ def _next_wrapped(
         raise
 
 
-def device_name(device: torch.device) -> str:
-    """Name a GPU by its model, the CPU by its kind and what its kernels use."""
-    if device.type == "cuda":
-        return str(torch.cuda.get_device_name(device))
-    kind = platform.processor() or platform.machine()
-    return f"{kind}, {torch.backends.cpu.get_cpu_capability()}"
-
-
 def _install_regions(
     plan: RunPlan, request: VerifyRequest, workload: Workload, probes: Probes
 ) -> Regions:
@@ -273,13 +275,13 @@ def _finish(step: Step, memory: MemoryWatch) -> None:
 
 
 def _kept_or_compared(plan: RunPlan, values: dict[str, Values], leaves: Leaves) -> Iterator[Row]:
+    values = {facet: comparable.all_comparable(named) for facet, named in values.items()}
     if plan.first:
-        torch.save(values, plan.values_file)
+        comparable.save(values, plan.values_file)
         return
-    # To the CPU, where they are compared: a GPU may have no room for them beside the model.
-    plain = torch.load(plan.values_file, weights_only=True, mmap=True, map_location="cpu")
+    plain = comparable.load(plan.values_file)
     for facet, named in leaves.as_in(plain, values).items():
-        yield from compare.rows(Facet[facet], plain[facet], named)
+        yield from compare.rows(Facet[facet], plain[facet], comparable.all_comparable(named))
 
 
 def _counts(calls: list[Call]) -> Iterator[RegionCount]:

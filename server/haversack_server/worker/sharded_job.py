@@ -74,7 +74,7 @@ class ShardedJob:
         except JobEnded as ended:
             return reports.failed(report, ended.failure)
         outcomes = runs.outcomes()
-        failure = reports.raised_in_both(outcomes)
+        failure = reports.without_comparison(outcomes)
         if failure is not None:
             return reports.failed(report, failure)
         where = environment(self.request, outcomes.plain.device_name, isolation)

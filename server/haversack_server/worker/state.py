@@ -9,7 +9,9 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeGuard
+
+import torch
 
 from haversack_server.worker.reach import SCALARS, Children, Look, held_with_hooks, look, spelled
 from haversack_server.worker.rng import held_state, is_generator
@@ -22,12 +24,14 @@ _NO_NAMES: Mapping[int, str] = MappingProxyType({})
 class Snapshot:
     """What was reached: a digest of each thing and of each generator, by its path.
 
-    ``own_changes`` has what was told of things that it was told of.
+    ``own_changes`` has what was told of things that it was told of, ``with_gradient`` the tensors
+    that have a gradient.
     """
 
     values: dict[str, str] = field(default_factory=dict)
     generators: dict[str, str] = field(default_factory=dict)
     own_changes: dict[str, str] = field(default_factory=dict)
+    with_gradient: dict[str, torch.Tensor] = field(default_factory=dict)
     truncated: bool = False
 
 
@@ -52,6 +56,8 @@ def snapshot(
             found.values[path] = record
             if id(thing) in own_changes:
                 found.own_changes[path] = own_changes[id(thing)]
+        if _has_gradient(thing):
+            found.with_gradient[path] = thing
         if len(found.values) >= most_things:
             found.truncated = True
             break
@@ -81,7 +87,9 @@ def _walk(
     pending: collections.deque[tuple[str, Any]] = collections.deque(roots.items())
     while pending:
         path, thing = pending.popleft()
-        if isinstance(thing, SCALARS):
+        if not _answers(thing):
+            yield path, None, f"{type(thing).__name__} of nothing"
+        elif isinstance(thing, SCALARS):
             yield path, thing, spelled(thing)
         elif id(thing) not in seen:
             seen[id(thing)] = thing
@@ -92,6 +100,24 @@ def _walk(
             record, children = look(thing)
             yield path, thing, record
             pending.extend((_join(path, label), child) for label, child in children)
+
+
+def is_weight(thing: Any) -> TypeGuard[torch.Tensor]:
+    """Whether a thing is a tensor that gradients are stored for."""
+    return isinstance(thing, torch.Tensor) and thing.requires_grad and thing.is_leaf
+
+
+def _has_gradient(thing: Any) -> bool:
+    is_stored = isinstance(thing, torch.Tensor) and (thing.is_leaf or thing.retains_grad)
+    return is_stored and thing.grad is not None
+
+
+def _answers(thing: Any) -> bool:
+    """Whether a thing can be asked what it is: a weak proxy of what is gone can not."""
+    try:
+        return bool(thing.__class__) or True
+    except Exception:  # of the user's object, which may raise whatever it is asked
+        return False
 
 
 def _join(path: str, label: str) -> str:

@@ -19,10 +19,10 @@ from haversack.torch.loss import TakenLoss
 from haversack.verify import VerifySchedule
 from haversack_server.verify.outcome import Raised
 from haversack_server.worker.accumulation import Accumulation, Unreduced
-from haversack_server.worker.compare import flatten
 from haversack_server.worker.errors import BadWorkloadError, StepEnded, raised_in
 from haversack_server.worker.fork import print_fault
 from haversack_server.worker.taken_gradients import TakenGradients
+from haversack_server.worker.values import flatten
 
 
 @dataclass(slots=True)

@@ -44,14 +44,15 @@ class TraceWatch:
     tensors: Mapping[int, str]
     last_call: int | None = None
     _calls: list[tuple[Call, list[list[Operation]]]] = field(default_factory=list)
-    _open: list[Any] = field(default_factory=list)
+    _open: list["_Recorder"] = field(default_factory=list)
 
     def records(self, call: Call) -> bool:
         """Whether it records a call."""
         return self.last_call is None or call.number <= self.last_call
 
     def entered(self, call: Call, given: Mapping[str, object]) -> None:
-        """Begin to record an entry."""
+        """Begin to record an entry; what a backward inside a region replays is none of its own."""
+        self._pause(call, 1)
         if not self.records(call):
             return
         entries = next((entries for known, entries in self._calls if known is call), None)
@@ -60,17 +61,24 @@ class TraceWatch:
             self._calls.append((call, entries))
         operations: list[Operation] = []
         entries.append(operations)
-        recorder: Any = _Recorder(operations, self.modules, self.tensors)
+        recorder = _Recorder(operations, self.modules, self.tensors)
         self._open.append(recorder)
-        recorder.__enter__()
+        recorder.__enter__()  # type: ignore[no-untyped-call]
 
     def left(self, call: Call) -> None:
         """End the record of an entry."""
-        if not self.records(call):
-            return
-        self._open.pop().__exit__(None, None, None)
-        if call.number == self.last_call and call.entries > 1 and self.first_difference():
+        if self.records(call):
+            self._open.pop().__exit__(None, None, None)  # type: ignore[no-untyped-call]
+        self._pause(call, -1)
+        # A forward that is still open can be compared with nothing yet.
+        is_last = call.number == self.last_call and call.entry > 1 and not self._open
+        if is_last and self.first_difference():
             raise StepEnded
+
+    def _pause(self, call: Call, count: int) -> None:
+        if call.entry > 1:
+            for recorder in self._open:
+                recorder.pauses += count
 
     def first_difference(self) -> FirstDifference | None:
         """Compare every replay with its forward, in the order of the forwards."""
@@ -91,10 +99,13 @@ def tensor_names(model: Any) -> dict[int, str]:
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Records one entry; ``pauses`` counts the replays that it is open around."""
+
     def __init__(
         self, operations: list[Operation], modules: Mapping[int, str], tensors: Mapping[int, str]
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self.pauses = 0
         self._operations = operations
         self._modules = modules
         self._tensors = tensors
@@ -105,7 +116,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        if str(func) in _SILENT or _is_of_sharding():
+        if self.pauses or str(func) in _SILENT or _is_of_sharding():
             return func(*args, **kwargs)
         leaves = pytree.tree_leaves((args, kwargs))
         operation = Operation(
@@ -161,7 +172,9 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return False
         storage = tensor.untyped_storage()
         known = self._known.get(id(storage))
-        return known is not None and known.storage() is storage
+        # What cannot be resized lies in memory of another library, which may write it unseen:
+        # ``numpy()`` makes it so.
+        return known is not None and known.storage() is storage and storage.resizable()
 
     def _known_content(self, tensor: torch.Tensor, about: str) -> str:
         """Give the digest that a known tensor had, if nothing was written since; else none."""
@@ -216,14 +229,20 @@ def _is_of_sharding() -> bool:
 
 
 def _place(modules: Mapping[int, str]) -> dict[str, Any]:
-    """Find the innermost module that runs, and the user's line that it runs for."""
-    module, file, line = "", "", 0
+    """Find the innermost module that runs, and the user's line that it runs for.
+
+    Where none runs, as in the replay of a function, it is a module that a function is given first.
+    """
+    module, given, file, line = "", "", "", 0
     frame: types.FrameType | None = sys._getframe(2)
     while frame is not None and not (module and file):
         name = frame.f_globals.get("__name__", "")
         if not file and is_users(name):
             file, line = frame.f_code.co_filename, frame.f_lineno
         if not module:
-            module = modules.get(id(frame.f_locals.get("self")), "")
+            held = frame.f_locals
+            module = modules.get(id(held.get("self")), "")
+            if not given and frame.f_code.co_argcount:
+                given = modules.get(id(held.get(frame.f_code.co_varnames[0])), "")
         frame = frame.f_back
-    return {"module": module, "file": file, "line": line}
+    return {"module": module or given, "file": file, "line": line}

@@ -17,7 +17,7 @@ from haversack.parallelism import Sharding
 from haversack.torch import TrainingRun
 from haversack.verify import Facet
 from haversack_server.worker import rng
-from haversack_server.worker.compare import Values, flatten
+from haversack_server.worker.values import Values, flatten
 
 GATHERED = (Facet.PARAMETERS, Facet.OPTIMIZER_STATE)
 OF_EACH_RANK = (

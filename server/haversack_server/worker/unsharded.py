@@ -22,6 +22,7 @@ from haversack_server.worker.leaves import find_leaves
 from haversack_server.worker.regions import Regions, intercept
 from haversack_server.worker.spread import trained
 from haversack_server.worker.step import Step
+from haversack_server.worker.values import flatten
 
 STAGE = "unsharded"
 _OF_RANK = (Facet.OUTPUTS.name, Facet.INPUT_GRADIENTS.name)
@@ -55,7 +56,7 @@ def _tensors(model: Any) -> dict[str, torch.Tensor]:
 
 def have_equal_inputs(workloads: Sequence[Workload]) -> bool:
     """Whether every rank would compute the same, so that a missing reduction stays unseen."""
-    first, *others = (compare.flatten((w.args, dict(w.kwargs)), "given") for w in workloads)
+    first, *others = (flatten((w.args, dict(w.kwargs)), "given") for w in workloads)
     return all(not any(compare.rows(Facet.OUTPUTS, first, other)) for other in others)
 
 

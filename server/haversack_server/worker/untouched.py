@@ -34,7 +34,7 @@ class Untouched:
     """Tells whether GPUs were left alone since this was made, and no thread was started."""
 
     def __init__(self) -> None:
-        self._threads = _thread_count()
+        self._threads = thread_count()
 
     def holds(self) -> bool:
         """Whether copies of this process may use a GPU."""
@@ -42,7 +42,7 @@ class Untouched:
         return not (
             cuda.is_initialized()
             or _FILE_OF_CUDA in _open_files()
-            or _thread_count() > self._threads  # of autograd, say, which has one for each GPU
+            or thread_count() > self._threads  # of autograd, say, which has one for each GPU
             or _is_spoilt_in_a_copy()
         )
 
@@ -71,7 +71,8 @@ def _is_spoilt_in_a_copy() -> bool:
     return isinstance(found, Ended) or bool(found["spoilt"])
 
 
-def _thread_count() -> int:
+def thread_count() -> int:
+    """Count the threads of this process, those that are not Python's too."""
     try:
         return len(os.listdir("/proc/self/task"))
     except OSError:  # no Linux: those of Python at least

@@ -38,7 +38,7 @@ class RandomWatch:
         """Find which states moved since the entry."""
         before, after = self._open.pop(), self._states()
         drawn = {name for name in after if after[name] != before.get(name)}
-        if call.entries > 1 or call.in_replay:
+        if call.is_replay:
             self.drawn_in_replay |= drawn
         else:
             self.drawn_in_forward |= drawn

@@ -45,7 +45,7 @@ class Zygote:
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
-        self._jobs: dict[int, str] = {}
+        self._jobs: dict[int, int] = {}  # what the server calls them, by their pids
         self._wake, woken = socket.socketpair()
         for end in (self._wake, woken):
             end.setblocking(False)
@@ -88,9 +88,14 @@ class Zygote:
         self._fork(message["job"], records.from_json(Limits, message["limits"]), descriptors[0])
         return True
 
-    def _fork(self, job: str, limits: Limits, descriptor: int) -> None:
+    def _fork(self, job: int, limits: Limits, descriptor: int) -> None:
         parent = os.getpid()
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as full:  # no room for one more process, which is no end of the others
+            os.close(descriptor)
+            frames.send(self._control, {"refused": job, "why": str(full)})
+            return
         if pid == 0:
             _be_job(descriptor, limits, parent)
         os.close(descriptor)

@@ -121,7 +121,10 @@ def children(pid: int) -> list[int]:
     """Find the processes that a process started."""
     found: list[int] = []
     for task in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
-        found += map(int, task.read_text().split())
+        try:
+            found += map(int, task.read_text().split())
+        except OSError:  # the thread has just ended
+            continue
     return found
 
 

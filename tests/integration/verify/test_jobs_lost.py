@@ -30,7 +30,7 @@ pytestmark = [
 pytest.importorskip("torch", reason="jobs need the extra torch")
 PACKAGES = pathlib.Path(__file__).parent / "packages"
 MLP = VerifyRequest(workload=WorkloadReference(name="mlp"))
-PATIENCE_S = 20
+PATIENCE_S = 60
 
 
 def children(pid: int) -> list[int]:
@@ -206,11 +206,14 @@ asyncio.run(main())
         sys.executable, "-c", code, stdout=subprocess.PIPE, env=environment
     )
     assert server.stdout is not None
-    assert await server.stdout.readline() == b"running\n"
-    started = list(descendants(server.pid))
+    try:
+        said = await asyncio.wait_for(server.stdout.readline(), PATIENCE_S)
+        started = list(descendants(server.pid))
+    finally:
+        server.kill()
+        await server.wait()
+    assert said == b"running\n"
     assert len(started) >= 2
-    server.kill()
-    await server.wait()
     await gone(*started)
     await until(lambda: os.listdir(tmp_path) == [])
 

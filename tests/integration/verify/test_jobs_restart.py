@@ -109,12 +109,15 @@ async def test_a_job_whose_stream_the_server_cuts_at_its_end_is_lost(serve: Serv
         for closing, state in ((False, JobState.CANCELLED), (True, JobState.LOST)):
             if closing:
                 runner.expect_end()
-            job = runner.submit(request(f"cut-{state.name}", ends=False))
-            async with aclosing(job.events()) as events:
-                await anext(events)
-            while not job.is_over:  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
-            assert job.state is state
+            assert await _state_once_cut(runner, f"cut-{state.name}") is state
+
+
+async def _state_once_cut(runner: JobRunner, job_id: str) -> JobState:
+    job = runner.submit(request(job_id, ends=False))
+    async with aclosing(job.events()) as events:
+        await anext(events)
+    await until(lambda: job.is_over)
+    return job.state
 
 
 async def test_who_attaches_and_keeps_a_job_keeps_it_for_all(serve: Serve) -> None:

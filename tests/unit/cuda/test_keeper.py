@@ -66,6 +66,18 @@ def wanted(devices: tuple[Device, ...]) -> list[Device]:
     return [each._replace(one_ns=lambda work: 0.02 * work.cells) for each in others] + [cheap]
 
 
+def once_asked(folder: Path, act: Callable[[], object]) -> None:
+    """Act once the worker has a question, of which its fake leaves a file."""
+
+    def watch() -> None:
+        deadline = time.monotonic() + READY_S
+        while not (folder / "failed").exists() and time.monotonic() < deadline:
+            time.sleep(0.001)
+        act()
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def ask(keeper: Keeper, cancel: np.ndarray[tuple[int], np.dtype[np.uint8]] | None = None) -> None:
     columns = QUICK.sizes, QUICK.gains, QUICK.capacity
     keeper.devices()[-1].one(*columns, unit=1, cancel=cancel)
@@ -96,7 +108,7 @@ def test_a_solve_that_dispatch_gives_away_is_solved_by_the_worker(keep: Keep) ->
 def test_a_fault_costs_one_solve_on_the_device_which_goes_on_elsewhere(
     keep: Keep, fault: str, outcome: str, reason: str
 ) -> None:
-    keeper, counted = keep(fault, solve_s=0.2)
+    keeper, counted = keep(fault, solve_s=0.2 if fault == "hangs" else READY_S)
     selection, why = dispatch.solve_knapsack(*COLUMNS, devices=wanted(keeper.devices()))
     assert selection.proven
     assert selection.gain == dense.solve_one(*COLUMNS).gain
@@ -111,8 +123,7 @@ def test_a_worker_that_is_killed_is_replaced(keep: Keep, tmp_path: Path) -> None
     keeper, counted = keep("hangs", str(tmp_path))
     first = keeper._worker
     assert first is not None
-    killed = threading.Timer(0.2, os.killpg, (first.pid, signal.SIGKILL))
-    killed.start()
+    once_asked(tmp_path, partial(os.killpg, first.pid, signal.SIGKILL))
     with pytest.raises(DeviceFailedError, match="SIGKILL"):
         ask(keeper)
     assert keeper.settled(READY_S)
@@ -180,10 +191,10 @@ def test_what_cannot_be_made_ready_is_said_once_and_not_used(
     assert not counted
 
 
-def test_a_cancel_flag_reaches_the_worker(keep: Keep) -> None:
-    keeper, counted = keep("stops_when_told")
+def test_a_cancel_flag_reaches_the_worker(keep: Keep, tmp_path: Path) -> None:
+    keeper, counted = keep("stops_when_told", str(tmp_path), stop_s=READY_S)
     cancel = np.zeros(1, dtype=np.uint8)
-    threading.Timer(0.1, cancel.fill, (1,)).start()
+    once_asked(tmp_path, partial(cancel.fill, 1))
     with pytest.raises(SolveCancelled) as cancelled:
         ask(keeper, cancel)
     assert cancelled.value.states == 12
@@ -242,11 +253,11 @@ def test_solves_of_many_threads_take_turns(keep: Keep) -> None:
     assert counted == {"solved": 4}
 
 
-def test_closing_ends_the_worker_and_the_solve_that_it_has(keep: Keep) -> None:
-    keeper, counted = keep("hangs")
+def test_closing_ends_the_worker_and_the_solve_that_it_has(keep: Keep, tmp_path: Path) -> None:
+    keeper, counted = keep("hangs", str(tmp_path))
     worker = keeper._worker
     assert worker is not None
-    threading.Timer(0.1, keeper.close).start()
+    once_asked(tmp_path, keeper.close)
     with pytest.raises(DeviceFailedError):
         ask(keeper)
     assert counted == {"lost": 1}

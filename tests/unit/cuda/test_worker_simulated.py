@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,7 +37,7 @@ def counted() -> Counter[str]:
 @pytest.fixture(scope="module")
 def keeper(counted: Counter[str]) -> Iterator[Keeper]:
     start = partial(Worker, environment={"NUMBA_ENABLE_CUDASIM": "1"})
-    kept = Keeper(lambda outcome: counted.update([outcome]), start)
+    kept = Keeper(lambda outcome: counted.update([outcome]), start, solve_s=READY_S, stop_s=READY_S)
     kept.start()
     assert kept.settled(READY_S)
     yield kept
@@ -92,10 +93,18 @@ def test_a_chain_without_a_plan_has_none(keeper: Keeper) -> None:
     assert device.chain(full, slots=100, cancel=None) is None
 
 
-def test_a_cancel_flag_stops_a_solve_in_the_worker(keeper: Keeper, counted: Counter[str]) -> None:
+def test_a_cancel_flag_stops_a_solve_in_the_worker(
+    keeper: Keeper, counted: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     *_, device = keeper.devices()
     before, cancel = counted["cancelled"], np.zeros(1, dtype=np.uint8)
-    threading.Timer(0.5, cancel.fill, (1,)).start()
+    wait = Worker._wait
+
+    def cancelled_soon(worker: Worker, *how: Any) -> None:  # the question is sent by then
+        threading.Timer(0.5, cancel.fill, (1,)).start()
+        wait(worker, *how)
+
+    monkeypatch.setattr(Worker, "_wait", cancelled_soon)
     many = np.tile(SIZES, 40)
     with pytest.raises(SolveCancelled):
         device.one(many, np.tile(GAINS, 40) + np.arange(many.size), 6_000, unit=1, cancel=cancel)

@@ -17,7 +17,7 @@ def stepped(
     model: Any, *, before: Callable[[], object] = int, after: Callable[[], object] = int
 ) -> BetweenSteps:
     optimizer = torch.optim.SGD([model.weight], lr=0.5)
-    between = BetweenSteps(dict(model.named_parameters()), optimizer)
+    between = BetweenSteps(dict(model.named_parameters()), {}, optimizer)
     model(torch.ones(1, 2)).sum().backward()
     before()
     with between.around():
@@ -67,12 +67,12 @@ def test_what_the_steps_themselves_make_of_it_is(when: str) -> None:
 def test_parameters_that_no_optimizer_moves_are_left_to_the_snapshot() -> None:
     model = linear()
     assert list(stepped(model).own_changes()) == [id(model.weight)]
-    assert BetweenSteps(dict(model.named_parameters()), None).own_changes() == {}
+    assert BetweenSteps(dict(model.named_parameters()), {}, None).own_changes() == {}
 
 
 def test_copies_are_no_part_of_the_memory_of_a_step() -> None:
     model = linear()
-    between = BetweenSteps(dict(model.named_parameters()), None)
+    between = BetweenSteps(dict(model.named_parameters()), {}, None)
     model(torch.ones(1, 2)).sum().backward()
     with LiveStorages() as live, between.around():
         pass

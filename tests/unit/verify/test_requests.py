@@ -9,7 +9,6 @@ import pytest
 from haversack.errors import (
     InvalidRequestError,
     MissingExtraError,
-    NotSupportedError,
 )
 from haversack.parallelism import Sharding
 from haversack.run import BlockAction, WorkloadReference
@@ -111,6 +110,22 @@ def test_limits_are_positive_integers(field: str, value: object) -> None:
 
 def test_regions_and_a_plan_exclude_each_other() -> None:
     assert refused(regions=("a",), plan=VerifyPlan()).field == "regions"
+
+
+def test_a_plan_says_of_a_block_once_how_it_runs() -> None:
+    twice = tuple(BlockAction(block="a", option=each) for each in ("recompute", "save"))
+    error = refused(plan=VerifyPlan(actions=twice))
+    assert error.field == "plan.actions[1].block"
+    assert "'a' twice" in str(error)
+
+
+def test_an_option_that_is_unknown_is_refused_by_its_place() -> None:
+    odd = BlockAction(block="b", option="x" * 1000)
+    plan = VerifyPlan(actions=(*RECOMPUTED.actions, odd))
+    with pytest.raises(InvalidRequestError) as refusal:
+        check_admissible(VerifyRequest(workload=MLP, plan=plan), [])
+    assert refusal.value.field == "plan.actions[1].option"
+    assert len(str(refusal.value)) < 200
 
 
 def test_an_event_is_one_thing() -> None:
@@ -263,7 +278,7 @@ def test_a_gpu_that_is_not_attached_is_said(monkeypatch: pytest.MonkeyPatch) -> 
         ({"plan": VerifyPlan()}, InvalidRequestError),
         (
             {"plan": VerifyPlan(actions=(BlockAction(block="a", option="selective"),))},
-            NotSupportedError,
+            InvalidRequestError,
         ),
         (
             {"plan": VerifyPlan(actions=(BlockAction(block="a", option="save"),))},

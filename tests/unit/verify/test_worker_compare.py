@@ -17,7 +17,9 @@ torch = pytest.importorskip("torch", reason="the worker needs the extra torch")
 
 from haversack.verify import Facet  # noqa: E402
 from haversack_server.verify.comparison import Closeness, Row  # noqa: E402
-from haversack_server.worker.compare import flatten, rows  # noqa: E402
+from haversack_server.worker import values as values_module  # noqa: E402
+from haversack_server.worker.compare import rows  # noqa: E402
+from haversack_server.worker.values import flatten  # noqa: E402
 
 ONE = torch.tensor([1.0, -2.0])
 MANY = torch.tensor([1e-4, 0.5])
@@ -215,6 +217,54 @@ def test_a_tensor_is_found_as_deep_as_it_lies() -> None:
         "output" + "[0].loss" * 50,
         *("output" + "[0].loss" * deep + "[0].extra" for deep in reversed(range(50))),
     ]
+
+
+@pytest.mark.parametrize("place", [0, 5_000, -1])
+def test_one_value_of_many_that_is_off_is_enough(place: int) -> None:
+    plain = torch.linspace(0.5, 1.0, 2**16)
+    near, far = plain * (1 + 2**-22), plain.clone()
+    far[place] *= 2
+    assert compare(plain, near).closeness is Closeness.CLOSE  # type: ignore[union-attr]
+    assert compare(plain, far).closeness is Closeness.DIFFERENT  # type: ignore[union-attr]
+
+
+class Named(dict[str, Any]):
+    """A mapping with an attribute, as the outputs of libraries are."""
+
+
+def test_no_part_of_an_output_passes_unseen() -> None:
+    named, listed = Named(a=ONE), Listed([ONE])
+    named.extra = listed.extra = MANY  # type: ignore[attr-defined]
+    named.same = named["a"]  # type: ignore[attr-defined]
+    objects = numpy.array([None, MANY], dtype=object)
+    value = [{1: ONE, "1": MANY}, {MANY, ONE}, named, listed, {"b": ONE}.values(), objects]
+    found = flatten(value, "y")
+    tensors = [name for name, each in found.items() if isinstance(each, torch.Tensor)]
+    assert tensors == [
+        *("y[0].1", "y[0].1'"),
+        *("y[1][0]", "y[1][1]"),
+        *("y[2].a", "y[2].extra"),
+        *("y[3][0]", "y[3].extra"),
+        "y[4][0]",
+        "y[5][]'",
+    ]
+
+
+class Listed(list[Any]):
+    """A list with an attribute."""
+
+
+def test_keys_that_every_run_makes_anew_have_one_name() -> None:
+    assert list(flatten({object(): ONE}, "y")) == ["y.object"]
+
+
+def test_rows_of_numbers_beyond_the_last_part_are_compared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(values_module, "_MOST_PARTS", 4)
+    rows_of = [flatten([[1.0, 2.0], [3.0, 4.0], [5.0, last]], "y") for last in (6.0, 7.0)]
+    assert len(rows_of[0]) == 5
+    assert rows_of[0] != rows_of[1]
 
 
 def test_what_has_parts_without_end_comes_to_one() -> None:

@@ -86,6 +86,27 @@ def frozen_nest_in_reentrant(nest: Nest, x: Any) -> Any:
     return x.sin() * target
 
 
+def gradient_inside(nest: Nest, x: Any) -> Any:
+    """A gradient taken inside replays the region within its forward, before it makes a call."""
+
+    def outer(x: Any) -> Any:
+        (force,) = torch.autograd.grad(x.sin().cos().sum(), x, create_graph=True)
+        return nest.call(sine, force).tanh()
+
+    return nest.call(outer, x)
+
+
+def forward_in_backward(nest: Nest, x: Any) -> Any:
+    def again(gradient: Any) -> None:
+        with torch.enable_grad():
+            given = torch.ones(4, requires_grad=True)
+            nest.call(sine, given).sum().backward()
+
+    y = x.sin()
+    y.register_hook(again)
+    return y
+
+
 @pytest.mark.parametrize(
     ("step", "counts"),
     [
@@ -100,6 +121,20 @@ def frozen_nest_in_reentrant(nest: Nest, x: Any) -> Any:
 def test_no_replay_is_expected_of_a_call_with_gradients_off(
     step: Step, counts: list[tuple[int, int]]
 ) -> None:
+    check(step, counts)
+
+
+@pytest.mark.parametrize(
+    ("step", "counts"),
+    [(gradient_inside, [(3, 3), (3, 3)]), (forward_in_backward, [(2, 2)])],
+)
+def test_a_backward_replays_only_what_was_made_before_it(
+    step: Step, counts: list[tuple[int, int]]
+) -> None:
+    check(step, counts)
+
+
+def check(step: Step, counts: list[tuple[int, int]]) -> None:
     nest = Nest()
     step(nest, torch.randn(4, requires_grad=True)).sum().backward()
     assert list(nest.counts().values()) == counts

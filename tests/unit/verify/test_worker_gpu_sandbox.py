@@ -105,8 +105,9 @@ def test_a_copy_that_dies_or_never_answers_is_a_refusal(monkeypatch: pytest.Monk
         "its process ended with 9"
     )
     assert gpu_driver.refusal_inside(lambda: None, lambda: None) == ""
-    monkeypatch.setattr(gpu_driver, "_PATIENCE_S", 1)
-    asleep = gpu_driver.refusal_inside(lambda: None, lambda: time.sleep(60))
+    with monkeypatch.context() as patch:
+        patch.setattr(gpu_driver, "_PATIENCE_S", 1)
+        asleep = gpu_driver.refusal_inside(lambda: None, lambda: time.sleep(60))
     assert asleep == "it did not answer within 1 s"
     told = gpu_driver.refusal_inside(lambda: exec("raise ValueError('no way in')"))
     assert told == "ValueError: no way in"

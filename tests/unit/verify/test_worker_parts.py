@@ -130,11 +130,11 @@ def chosen(workload: Workload, *, makes_calls: bool = False, **fields: Any) -> t
     return blocks.chosen(workload, request, makes_calls=makes_calls)
 
 
-def test_blocks_are_the_children_of_the_outermost_module_lists() -> None:
+def test_blocks_are_what_is_called_in_the_outermost_module_lists() -> None:
     assert list(blocks.detected_blocks(Tree())) == [
         "encoder.layers.0",
         "encoder.layers.1",
-        "layers.0",
+        "layers.0.0",
     ]
 
 
