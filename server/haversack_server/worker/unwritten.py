@@ -45,18 +45,22 @@ class Unwritten:
         """Take note of an operation that has run."""
         gives_unwritten = _places_of_unwritten(operation)
         if self._storages:
-            results = _storages(pytree.tree_leaves(made))
-            given = _storages(pytree.tree_leaves((args, kwargs)))
-            # The memory of a storage that was freed may come again, as that of a result.
-            self._storages -= results - given
+            self._note_results(args, kwargs, made)
             written = _storages(_written(operation, args, kwargs))
             self._filled |= self._storages & written
             self._storages -= written
         if gives_unwritten is not None:
             made = [made[place] for place in gives_unwritten] if gives_unwritten else made
-            self._storages |= _storages(pytree.tree_leaves(made))
-        elif str(operation).startswith(_ADOPTS):
-            self._storages |= _storages(pytree.tree_leaves(made)) - self._filled
+            self._storages |= _storages(_leaves(made))
+        elif _adopts(operation):
+            self._storages |= _storages(_leaves(made)) - self._filled
+
+    def _note_results(self, args: Sequence[Any], kwargs: Mapping[str, Any], made: Any) -> None:
+        """Take results for written, but for those that were given."""
+        # The memory of a storage that was freed may come again, as that of a result.
+        known = _storages(_leaves(made)) & self._storages
+        if known:  # seldom, and to look through what was given takes long
+            self._storages -= known - _storages(_leaves((args, kwargs)))
 
 
 @cache
@@ -64,6 +68,15 @@ def _places_of_unwritten(operation: Any) -> tuple[int, ...] | None:
     """Give the places of results that are unwritten: () for all of them, None for none."""
     name = str(operation)
     return () if name.startswith(_EMPTY) else _WORKSPACES.get(name)
+
+
+@cache
+def _adopts(operation: Any) -> bool:
+    return str(operation).startswith(_ADOPTS)
+
+
+def _leaves(value: Any) -> Iterable[Any]:
+    return (value,) if isinstance(value, torch.Tensor) else pytree.tree_leaves(value)
 
 
 def storage_of(tensor: torch.Tensor) -> int:
