@@ -43,6 +43,7 @@ CONFIG = {
 }
 
 
+@pytest.mark.slow
 def test_every_mechanism_peaks_where_the_tracker_says() -> None:
     """In a process of its own, as a trace always is."""
     path = os.pathsep.join(str(ROOT / part) for part in ("client", "kernels", "server", "."))

@@ -41,6 +41,7 @@ from haversack.verify import (
     Facet,
     JobState,
     VerifyEvent,
+    VerifyPlan,
     VerifyRequest,
     VerifyResume,
 )
@@ -194,6 +195,12 @@ def workloads() -> Strategy:
     return named | entered
 
 
+def verify_plans() -> Strategy:
+    """Each block in one way."""
+    actions = st.lists(nouns(BlockAction), max_size=3, unique_by=lambda action: action.block)
+    return built(VerifyPlan, actions=actions.map(tuple))
+
+
 def verify_requests() -> Strategy:
     return built(
         VerifyRequest,
@@ -251,6 +258,7 @@ SPECIAL: dict[type, Callable[[], Strategy]] = {
         blocks=NOTHING,
         budget=built(Budget, kind=st.sampled_from([BytesKind.UNSPECIFIED, BytesKind.ALLOCATED])),
     ),
+    VerifyPlan: verify_plans,
     VerifyRequest: verify_requests,
     VerifyResume: lambda: built(
         VerifyResume,

@@ -206,6 +206,7 @@ async def test_a_report_that_cannot_be_written_is_told_all_the_same(
     assert faults
 
 
+@pytest.mark.slow
 async def test_a_fork_that_fails_once_is_tried_again_by_the_same_worker(
     home: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,6 +222,7 @@ async def test_a_fork_that_fails_once_is_tried_again_by_the_same_worker(
     assert report.verdict is VerifyVerdict.EQUIVALENT
 
 
+@pytest.mark.slow
 async def test_a_job_whose_worker_falls_has_a_folder_in_the_next_one(
     home: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -245,6 +247,7 @@ os.fork = failing
 """
 
 
+@pytest.mark.slow
 async def test_an_id_that_is_asked_again_gets_its_own_end_and_not_the_first_ones(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

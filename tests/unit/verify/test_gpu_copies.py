@@ -208,6 +208,7 @@ def test_one_that_uses_the_gpu_is_built_anew_in_every_run_and_that_is_said(
     assert report.pinned[0] == "Every run calls the factory, with the same seed"
 
 
+@pytest.mark.slow
 def test_a_use_that_shows_only_in_the_first_run_is_made_good(
     folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
