@@ -87,8 +87,11 @@ class Leaves:
         """
         buffers = Facet.BUFFERS.name
         held = {
-            facet: {n: value for n, value in own[facet].items() if n in plain[facet]}
-            | {n: value for n, value in own[facet].items() if n not in self.late}
+            facet: {
+                name: value
+                for name, value in own[facet].items()
+                if name in plain[facet] or name not in self.late
+            }
             for facet in (Facet.INPUT_GRADIENTS.name, Facet.PARAMETER_GRADIENTS.name)
         }
         return {**own, **held, buffers: frozen.as_in(plain[buffers], own[buffers], self.modules)}
@@ -102,7 +105,11 @@ class Leaves:
         own = {id(each): name for name, each in _own_parameters(self.modules.get(""))}
         new = {path: each for path, each in found.items() if id(each) not in known}
         late = {own.get(id(each), path): each for path, each in new.items() if each.is_leaf}
-        inputs = {name: each for name, each in late.items() if name.startswith(_OF_INPUTS)}
+        inputs = {
+            name: each
+            for name, each in late.items()
+            if id(each) not in own and name.startswith(_OF_INPUTS)
+        }
         return replace(
             self,
             inputs={**self.inputs, **inputs},

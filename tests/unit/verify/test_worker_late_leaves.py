@@ -96,6 +96,16 @@ def test_an_input_that_asks_in_the_forward_is_an_input() -> None:
     assert list(stepped(lambda x: x.requires_grad_() * 2, x)[0]) == ["args[0]"]
 
 
+def test_a_module_may_be_named_as_inputs_are() -> None:
+    model: Any = nn.Sequential()
+    model.args = Lazy()
+    leaves = find_leaves(workload := Workload(model, (torch.ones(2, WIDTH),)))
+    model(torch.ones(2, WIDTH))
+    model.args(torch.ones(2, WIDTH)).sum().backward()
+    late = leaves.with_late(snapshot(roots(workload)).with_gradient)
+    assert (list(late.inputs), list(late.parameters)) == ([], ["args.scale"])
+
+
 def test_a_late_leaf_that_the_plain_run_has_not_is_none() -> None:
     """The reentrant variant makes a leaf of what goes into a region, which a model may keep."""
     workload = Workload(Cutting(), (torch.ones(WIDTH),))
