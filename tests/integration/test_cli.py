@@ -1,18 +1,16 @@
 """The command line with the real server inside the process, as people type it."""
 
 import json
-import os
 import re
 import shlex
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.consoles import console_blocks, follow
+from tests.integration.programs import started
 
 from haversack.cli import entry
 from haversack.cli.render import page
@@ -203,19 +201,6 @@ def test_the_page_of_the_command_line_shows_enough() -> None:
 
 
 # Processes of their own, about a second each.
-
-
-def started(*arguments: str, **keywords: Any) -> subprocess.Popen[str]:
-    path = os.pathsep.join(str(ROOT / each) for each in ("client", "kernels", "server"))
-    return subprocess.Popen(
-        [sys.executable, "-W", "error", "-m", "haversack.cli", *arguments],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": path},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        **keywords,
-    )
 
 
 def test_a_pipe_that_closes_early_is_quiet() -> None:

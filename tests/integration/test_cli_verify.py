@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from tests.integration.programs import started
 
 from haversack.cli import entry
 
@@ -92,19 +93,8 @@ def test_a_factory_that_raises_is_a_failed_job(
 
 
 def test_an_interrupt_ends_the_job_and_exits_130(folder: Path) -> None:
-    path = os.pathsep.join(str(ROOT / each) for each in ("client", "kernels", "server"))
     line = ["verify", "--workload", "mypkg.models:endless", "--allow", "mypkg."]
-    with (
-        subprocess.Popen(
-            [sys.executable, "-W", "error", "-m", "haversack.cli", *line],
-            cwd=folder,
-            env=os.environ | {"PYTHONPATH": path},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as process,
-        ExitStack() as ending,
-    ):
+    with started(*line, folder=folder) as process, ExitStack() as ending:
         ending.callback(process.kill)
         assert process.stderr is not None
         assert process.stdout is not None
