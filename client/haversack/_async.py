@@ -177,7 +177,10 @@ class AsyncClient:
         call, response = await self._first_event(request, timeout)
         try:
             while response is not grpc.aio.EOF:
-                yield _calls.VERIFY.incoming(response)
+                event = _calls.VERIFY.incoming(response)
+                if event.report is not None:
+                    await _let_end(call)
+                yield event
                 response = await call.read()
         except grpc.aio.AioRpcError as failure:
             raise _calls.error_of(failure, self._address) from failure
@@ -260,6 +263,14 @@ class AsyncClient:
             except grpc.aio.AioRpcError as failure:
                 wait = attempts.wait_after(_calls.error_of(failure, self._address), failure)
             await asyncio.sleep(wait)
+
+
+async def _let_end(call: Any) -> None:
+    """Wait for the status of a stream that gave its last message.
+
+    Letting go of it before would have the server count an answered call as one that was cancelled.
+    """
+    await asyncio.wait({asyncio.ensure_future(call.code())}, timeout=_calls.END_TIMEOUT)
 
 
 def connect_async(address: str | None = None, *, allow: Sequence[str] = ()) -> AsyncClient:

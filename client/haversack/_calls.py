@@ -53,6 +53,7 @@ ESTIMATE_TIMEOUT = 10.0  # seconds
 PLAN_TIMEOUT = 360.0
 FIRST_EVENT_TIMEOUT = 30.0  # of Verify; the job has a limit of its own
 SHORT_TIMEOUT = 10.0
+END_TIMEOUT = 10.0  # for the status of a stream that has given its report
 LARGEST_MESSAGE = 64 * 2**20  # bytes, the server's limit too
 MOST_ATTEMPTS = 4
 LONGEST_TIMEOUT = 10**9  # seconds; what cannot be told from "for ever" is no deadline

@@ -1,6 +1,7 @@
 """The blocking client. Its twin is ``_async``: equal signatures, the same few lines."""
 
 import contextlib
+import itertools
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -172,9 +173,11 @@ class Client:
         """
         call, first = self._first_event(request, timeout)
         try:
-            yield _calls.VERIFY.incoming(first)
-            for response in call:
-                yield _calls.VERIFY.incoming(response)
+            for response in itertools.chain([first], call):
+                event = _calls.VERIFY.incoming(response)
+                if event.report is not None:
+                    _let_end(call)
+                yield event
         except grpc.RpcError as failure:
             raise _calls.error_of(failure, self._address) from failure
         finally:
@@ -248,6 +251,16 @@ class Client:
             finally:
                 alarm.cancel()
             time.sleep(wait)
+
+
+def _let_end(call: Any) -> None:
+    """Wait for the status of a stream that gave its last message.
+
+    Letting go of it before would have the server count an answered call as one that was cancelled.
+    """
+    ended = threading.Event()
+    if call.add_callback(ended.set):
+        ended.wait(_calls.END_TIMEOUT)
 
 
 def connect(address: str | None = None, *, allow: Sequence[str] = ()) -> Client:

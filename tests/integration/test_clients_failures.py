@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import multiprocessing
 import socket
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -22,6 +23,7 @@ from haversack import (
     NotSupportedError,
     OverloadedError,
     UnavailableError,
+    VerifyReport,
     VerifyRequest,
     WorkloadReference,
     _calls,
@@ -79,14 +81,20 @@ def refusing(code: grpc.StatusCode, times: int) -> Iterator[tuple[str, list[int]
             context.abort(code, "not now")
         return b""
 
-    methods: Any = {"ListWorkloads": grpc.unary_unary_rpc_method_handler(answer)}
+    with serving({"ListWorkloads": grpc.unary_unary_rpc_method_handler(answer)}) as target:
+        yield target, calls
+
+
+@contextlib.contextmanager
+def serving(methods: dict[str, Any]) -> Iterator[str]:
+    """The address of a server with handlers of our own."""
     server = grpc.server(ThreadPoolExecutor(2))
     server.add_generic_rpc_handlers(
         (grpc.method_handlers_generic_handler("haversack.v1.HaversackService", methods),)
     )
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
-    yield f"127.0.0.1:{port}", calls
+    yield f"127.0.0.1:{port}"
     server.stop(None).wait()
 
 
@@ -156,6 +164,34 @@ async def test_an_awaited_stream_that_stays_silent_ends_too(silent: str) -> None
     async with AsyncClient(silent) as client:
         with pytest.raises(DeadlineError, match=r"no event within 0\.05 s"):
             await anext(client.verify_events(REQUEST, timeout=0.05))
+
+
+@contextlib.contextmanager
+def slow_to_end() -> Iterator[tuple[str, list[bool]]]:
+    """A server whose Verify takes a while after the report; and whether it was let go of then."""
+    let_go: list[bool] = []
+
+    def answer(request: bytes, context: Any) -> Iterator[bytes]:
+        gone = threading.Event()
+        context.add_callback(gone.set)
+        yield verify_pb2.VerifyResponse(report=verify_pb2.VerifyReport()).SerializeToString()
+        let_go.append(gone.wait(0.3))
+
+    with serving({"Verify": grpc.unary_stream_rpc_method_handler(answer)}) as target:
+        yield target, let_go
+
+
+def test_a_job_with_its_report_is_an_answered_call_and_not_a_cancelled_one() -> None:
+    with slow_to_end() as (target, let_go), Client(target) as client:
+        assert client.verify(REQUEST) == VerifyReport()
+        assert let_go == [False]
+
+
+async def test_an_awaited_job_with_its_report_is_an_answered_call_too() -> None:
+    with slow_to_end() as (target, let_go):
+        async with AsyncClient(target) as client:
+            assert await client.verify(REQUEST) == VerifyReport()
+        assert let_go == [False]
 
 
 async def test_a_task_that_is_cancelled_cancels_its_call() -> None:
