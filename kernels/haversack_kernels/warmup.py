@@ -2,7 +2,17 @@
 
 import numpy as np
 
-from haversack_kernels import ceiling, dense, dispatch, knapsack, quota, segments, slots, sweep
+from haversack_kernels import (
+    ceiling,
+    dense,
+    digest,
+    dispatch,
+    knapsack,
+    quota,
+    segments,
+    slots,
+    sweep,
+)
 from haversack_kernels._jit import Int64
 from haversack_kernels.unsettled import left_by
 
@@ -17,6 +27,7 @@ def warm_up() -> None:
     quota.order_at(numbers, numbers + 3, 3)
     quota.find(numbers, numbers + 3, np.ones_like(numbers), 300, 400)
     _warm_up_chains(np.resize(numbers, 120))
+    digest.row_sums(numbers.astype(np.uint64))
     dense.warm_up()
     segments.warm_up()
 

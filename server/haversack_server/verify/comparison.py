@@ -51,6 +51,7 @@ _ORDER = (
     FacetValue.INCONCLUSIVE,
 )
 OF_RANK = re.compile(r"^rank \d+ ")  # what names of a rank begin with
+FIRST_STEP = "step 1: "  # before the name of a gradient that an optimizer has stepped by
 _TIMES = re.compile(r"(\d+) times")
 _WORDS = {
     Facet.OUTPUTS: "outputs",

@@ -12,8 +12,8 @@ _DIFFERENT = {
     Facet.PARAMETER_GRADIENTS: "Make the region a pure function of its tensor arguments: pass what "
     "changes as a positional argument, or keep it unchanged until backward",
     Facet.BUFFERS: "The replay updates buffers once more: keep BatchNorm and other running "
-    "statistics outside regions, freeze their update in the replay, or take a momentum whose two "
-    "updates equal one",
+    "statistics, and what writes weights, outside regions, freeze their update in the replay, or "
+    "take a momentum whose two updates equal one",
     Facet.SIDE_EFFECTS: "Code with effects runs once more in the replay: move it out of regions",
     Facet.RECOMPUTE_COUNTS: "Look for regions inside regions, and for a second backward",
     Facet.MEMORY: "Regions that keep their tensors elsewhere, or are too small, save nothing: take "
@@ -66,7 +66,10 @@ def fix_hint(facet: Facet, value: FacetValue, sources: Collection[str] = ()) -> 
     if value is FacetValue.RAISED_ONLY_CHECKPOINTED:
         return _RAISED
     if value is FacetValue.NOT_RECOMPUTED:
-        return "The region needs no replay: nothing in it is saved for backward, so drop it"
+        return (
+            "The region needs no replay: nothing in it is saved for backward, or no backward comes "
+            "through it; drop it"
+        )
     if value is not FacetValue.DIFFERENT:
         return ""
     if facet is Facet.RNG:

@@ -5,12 +5,16 @@ was written once more than in the plain run, and where its bits differ that is w
 iteration that has nearly converged moves by less than any tolerance, at every step. And a gradient
 that is near enough only if nothing but rounding can differ is not so where a replay was seen to
 compute something else, or to find something else than its forward did.
+
+A trained weight that differs although a probe saw no replay write it, and whose gradient differs,
+follows from that gradient, by which a hook has stepped, and is left out.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from haversack.verify import Facet
-from haversack_server.verify.comparison import OF_RANK, Closeness, Row
+from haversack_server.verify.comparison import FIRST_STEP, OF_RANK, Closeness, Row
 from haversack_server.verify.outcome import Outcome
 
 
@@ -23,7 +27,21 @@ def without_tolerance(
     """
     written = set(watched.rewritten) if watched is not None else set()
     differ = checkpointed.rng != plain.rng or _replays_differ(watched, traced)
-    return tuple(_strict(row, written, differ) for row in checkpointed.rows)
+    stepped = _with_other_gradients(checkpointed.rows) - written if watched is not None else set()
+    return tuple(
+        _strict(row, written, differ)
+        for row in checkpointed.rows
+        if row.facet is not Facet.BUFFERS or _bare(row) not in stepped
+    )
+
+
+def _with_other_gradients(rows: Iterable[Row]) -> set[str]:
+    return {_bare(row) for row in rows if row.facet is Facet.PARAMETER_GRADIENTS}
+
+
+def _bare(row: Row) -> str:
+    """Name what a row is of, in whichever rank and step."""
+    return OF_RANK.sub("", row.name).replace(FIRST_STEP, "", 1)
 
 
 def _replays_differ(watched: Outcome | None, traced: Outcome | None) -> bool:
@@ -38,7 +56,7 @@ def _replays_differ(watched: Outcome | None, traced: Outcome | None) -> bool:
 def _strict(row: Row, written: set[str], differ: bool) -> Row:
     why = ""
     if row.closeness is Closeness.CLOSE and row.facet is Facet.BUFFERS:
-        why = "a replay has written it again" if OF_RANK.sub("", row.name) in written else ""
+        why = "a replay has written it again" if _bare(row) in written else ""
     elif row.is_rounding and differ:
         why = "a replay was not what its forward was"
     return (

@@ -13,11 +13,10 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from haversack.torch.sharding import own_part
+from haversack_server.verify.comparison import FIRST_STEP
 from haversack_server.worker.reach import tensor_digest
 from haversack_server.worker.unrepeatable import unheard
 from haversack_server.worker.values import Values
-
-_FIRST = "step 1: "  # before a name, so that what follows its last dot is still the parameter's
 
 
 class BetweenSteps:
@@ -79,7 +78,7 @@ def _aside() -> Iterator[None]:
 
 
 def _copies(trained: Mapping[str, torch.Tensor]) -> Values:
-    return {f"{_FIRST}{name}": _copy(each.grad) for name, each in trained.items()}
+    return {f"{FIRST_STEP}{name}": _copy(each.grad) for name, each in trained.items()}
 
 
 def _copy(gradient: torch.Tensor | None) -> torch.Tensor | None:

@@ -1,8 +1,9 @@
-"""The probe of buffers and frozen parameters: which of them replays leave other than they were.
+"""The probe of buffers and parameters: which of them replays leave other than they were.
 
-The content of a large one is looked at where its version says that it was written, so that one
-that is written to what it held before is none of them. Parameters that are sharded, now or when the
-replay began, are left out: their shards come and go. Keeps digests, no tensors.
+The content of a large one, and of a trained one, is looked at where its version says that it was
+written, so that one that is written to what it held before is none of them. Parameters that are
+sharded, now or when the replay began, are left out: their shards come and go. Keeps digests, no
+tensors.
 """
 
 from collections.abc import Mapping
@@ -25,11 +26,13 @@ _SHARDED = "sharded"
 class BufferWatch:
     """Looks at the buffers of ``modules``, named by the paths to them, around every replay.
 
-    ``stood`` is what their frozen parameters were before the step.
+    ``trained`` are the parameters that gradients are stored for, and ``stood`` is what all
+    parameters were before the step.
     """
 
     modules: Mapping[str, nn.Module]
     stood: Mapping[str, Known] = field(default_factory=dict)
+    trained: Mapping[str, torch.Tensor] = field(default_factory=dict)
     _open: list[dict[str, str]] = field(default_factory=list)
     _written: set[str] = field(default_factory=set)
     _contents: dict[str, Known] = field(default_factory=dict)
@@ -54,14 +57,18 @@ class BufferWatch:
         # Without modes: a mode of selective checkpointing counts every operation in a region.
         with _disable_current_modes():
             looked_at = {**frozen.of(self.modules), **buffers_of(self.modules)}
-            return {name: self._told(name, each) for name, each in looked_at.items()}
+            trained = {n: self._counted(n, w) for n, w in self.trained.items() if n in self.stood}
+            return trained | {name: self._told(name, each) for name, each in looked_at.items()}
 
     def _told(self, name: str, tensor: torch.Tensor) -> str:
         if own_part(tensor) is not tensor:
             return _SHARDED
         said, is_large = spelled(tensor)
-        if not is_large:
-            return said
+        return self._counted(name, tensor) if is_large else said
+
+    def _counted(self, name: str, tensor: torch.Tensor) -> str:
+        if own_part(tensor) is not tensor:
+            return _SHARDED
         content = self._contents.get(name) or self.stood.get(name)
         if content is None or not content.still_holds(tensor):
             content = known(tensor)

@@ -10,7 +10,7 @@ is found after it.
 import functools
 import gc
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,7 +24,7 @@ from haversack_server.worker import frozen, reach, rng
 from haversack_server.worker.comparable import comparable
 from haversack_server.worker.errors import BadWorkloadError
 from haversack_server.worker.known_tensors import Known
-from haversack_server.worker.state import is_weight, walk
+from haversack_server.worker.state import Snapshot, is_weight, walk
 from haversack_server.worker.values import Values, flatten
 
 # Where others keep what a parameter was given: Megatron-LM, and Opacus for each sample.
@@ -36,7 +36,7 @@ _OF_INPUTS = ("args", "kwargs")
 
 @dataclass(frozen=True, slots=True)
 class Leaves:
-    """What to look at after the step; ``stood`` is what frozen parameters were before it.
+    """What to look at after the step; ``stood`` is what all parameters were before it.
 
     ``late`` names those that ask for a gradient only since the step.
     """
@@ -54,10 +54,12 @@ class Leaves:
         losses: list[torch.Tensor],
         taken: Mapping[str, torch.Tensor | str | None] | None = None,
         taken_of_inputs: Mapping[str, torch.Tensor | str | None] | None = None,
+        written: Collection[str] = (),
     ) -> dict[str, Values]:
         """Name the values of every facet, in the order of the facets.
 
-        ``taken`` are gradients that are gone from parameters, and how often hooks ran.
+        ``taken`` are gradients that are gone from parameters, and how often hooks ran; ``written``
+        names trained parameters that the step has written.
         """
         named: Values = {}
         for place, output in enumerate(outputs):
@@ -76,8 +78,18 @@ class Leaves:
             Facet.BUFFERS.name: {
                 **{name: frozen.held(buffer) for name, buffer in buffers.items()},
                 **frozen.left(self.modules, self.stood),
+                **{name: frozen.held(self.parameters[name]) for name in written},
             },
         }
+
+    def take_written(self, state: Snapshot) -> tuple[str, ...]:
+        """Name the trained parameters that the steps wrote, and take them out of the state."""
+        said = {name: state.left_by_steps(each) for name, each in self.parameters.items()}
+        stood = {name: each.said for name, each in self.stood.items()}
+        found = tuple(n for n, now in said.items() if now and stood.get(n, now) != now)
+        for name in found:
+            state.take(self.parameters[name])
+        return found
 
     def as_in(self, plain: Mapping[str, Values], own: dict[str, Values]) -> dict[str, Values]:
         """Give the values of a run in the form that those of the plain run have.
@@ -144,7 +156,7 @@ class Leaves:
 
     def standing(self, parameters: Mapping[str, torch.Tensor]) -> "Leaves":
         """Give these with other parameters, where the model was spread over ranks meanwhile."""
-        return replace(self, parameters=parameters, stood=frozen.standing(self.modules))
+        return replace(self, parameters=parameters, stood=_standing(self.modules, parameters))
 
 
 def find_leaves(workload: Workload) -> Leaves:
@@ -169,7 +181,13 @@ def find_leaves(workload: Workload) -> Leaves:
             inside |= {id(module) for module in thing.modules()}
         elif is_weight(thing) and id(thing) not in known:
             parameters[path] = thing
-    return Leaves(inputs, parameters, modules, generators, frozen.standing(modules))
+    return Leaves(inputs, parameters, modules, generators, _standing(modules, parameters))
+
+
+def _standing(
+    modules: Mapping[str, nn.Module], parameters: Mapping[str, torch.Tensor]
+) -> dict[str, Known]:
+    return {**frozen.trained(parameters), **frozen.standing(modules)}
 
 
 def _optimized(workload: Workload) -> dict[str, torch.Tensor]:

@@ -99,7 +99,7 @@ def probes_of(
         saved.install()
     return Probes(
         state=StateWatch(module_paths(model)) if Probe.STATE in wanted and checkpointed else None,
-        buffers=BufferWatch(leaves.modules, leaves.stood)
+        buffers=BufferWatch(leaves.modules, leaves.stood, leaves.parameters)
         if Probe.BUFFERS in wanted and checkpointed
         else None,
         random=RandomWatch(leaves.generators) if Probe.RANDOM in wanted else None,

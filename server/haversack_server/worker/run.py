@@ -170,7 +170,13 @@ def _with_values(
     left = step.taken.calls_with_gradient(ready.leaves.parameters)
     # Of ranks the model is another one, whose weights are known by name.
     leaves = ready.leaves if ready.spread else ready.leaves.with_late(state.with_gradient)
-    values = leaves.values(step.outputs, step.losses, taken, between.gradients_of_inputs)
+    values = leaves.values(
+        step.outputs,
+        step.losses,
+        taken,
+        between.gradients_of_inputs,
+        written=leaves.take_written(state),
+    )
     return replace(
         outcome,
         compared={facet: len(named) for facet, named in values.items()},

@@ -122,8 +122,49 @@ def test_buffers_and_parameters_without_a_shape_are_compared_as_such() -> None:
     assert left["late.frozen"] == "tensor torch.float32 no shape yet "
 
 
-def test_to_look_for_leaves_digests_no_weight_that_is_trained(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(reach, "tensor_digest", pytest.fail)
-    assert find_leaves(Workload(nn.Linear(2, 2))).parameters.keys() == {"weight", "bias"}
+def test_to_look_for_leaves_digests_each_parameter_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    digested: list[int] = []
+    digest = reach.tensor_digest
+
+    def counted(tensor: Any, **how: bool) -> tuple[str, str]:
+        digested.append(id(tensor))
+        return digest(tensor, **how)
+
+    monkeypatch.setattr(reach, "tensor_digest", counted)
+    model = Taught()
+    model.head = nn.Linear(4, 4)
+    find_leaves(Workload(model))
+    assert sorted(digested) == sorted(map(id, model.parameters()))
+
+
+class Student(nn.Module):
+    """Trained weights, which its own steps may write."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+
+def weights_after(change: Change) -> tuple[dict[str, type], set[str]]:
+    """Give what a change to a trained model leaves among buffers, and what of it is still state."""
+    torch.manual_seed(0)
+    model = Student()
+    workload = Workload(model)
+    leaves = find_leaves(workload)
+    change(model)
+    state = snapshot(roots(workload))
+    left = leaves.values([], [], written=leaves.take_written(state))[BUFFERS]
+    return {name: type(each) for name, each in left.items()}, set(state.values)
+
+
+@pytest.mark.parametrize("factor", [1.0, 2.0])
+@pytest.mark.parametrize("counted", [True, False])
+def test_a_trained_weight_that_the_step_writes_is_as_a_buffer(factor: float, counted: bool) -> None:
+    def change(model: Any) -> None:
+        weight = model.layer.weight
+        (weight.detach() if counted else weight.data).mul_(factor)
+
+    left, state = weights_after(change)
+    assert left == ({"layer.weight": torch.Tensor} if factor != 1 else {})
+    assert ("model.layer.weight" in state) is (factor == 1)
+    assert "model.layer.bias" in state

@@ -11,6 +11,7 @@ from haversack_server.worker.memory_digest import LONG_BYTES, memory_digest  # n
 from haversack_server.worker.reach import tensor_digest  # noqa: E402
 
 GIVEN = torch.randn(3, 8192, generator=torch.Generator().manual_seed(1))
+SEVERAL_ROWS = 4 * LONG_BYTES
 WORD = 2  # places of float32 in a word: the second is its upper half, with the sign on top
 
 
@@ -57,16 +58,16 @@ def test_what_moves_or_scales_values_changes_a_digest(change: Callable[[Any], An
 
 
 def test_every_byte_counts_to_the_last() -> None:
-    content = GIVEN.flatten().view(torch.uint8)[: LONG_BYTES + 9].clone()
+    content = GIVEN.flatten().view(torch.uint8)[: SEVERAL_ROWS + 9].clone()
     found = {digest(content)}
-    for place in (0, 3, 4, 7, 16383, 16384, 16387, 65535, 65536, LONG_BYTES + 8):
+    for place in (0, 3, 4, 7, 16383, 16384, 16387, 65535, SEVERAL_ROWS, SEVERAL_ROWS + 8):
         changed = content.clone()
         changed[place] ^= 1
         found.add(digest(changed))
     assert len(found) == 11
 
 
-@pytest.mark.parametrize("size", [0, 1, LONG_BYTES - 1, LONG_BYTES, LONG_BYTES + 3])
+@pytest.mark.parametrize("size", [0, 1, LONG_BYTES - 1, LONG_BYTES, LONG_BYTES + 3, SEVERAL_ROWS])
 def test_how_much_is_digested_counts(size: int) -> None:
     zeros = torch.zeros(size + 1, dtype=torch.uint8)
     assert digest(zeros) != digest(zeros[:size])

@@ -230,7 +230,7 @@ def test_a_buffer_that_a_replay_writes_is_named_and_none_that_only_its_forward_d
 def watched(model: Any, given: Any, stands: bool = True) -> tuple[str, ...]:
     """Name what replays of a model write, as a run's probe does."""
     leaves = find_leaves(Workload(model))
-    watch = BufferWatch(leaves.modules, leaves.stood if stands else {})
+    watch = BufferWatch(leaves.modules, leaves.stood if stands else {}, leaves.parameters)
     run(watch, model, given)
     return watch.found()
 
@@ -256,6 +256,25 @@ def test_what_is_written_to_what_it_held_is_not_named_however_large(
     size: int, stands: bool
 ) -> None:
     assert watched(Keeping(size), torch.ones(size, requires_grad=True), stands) == ("taught",)
+
+
+class Renewing(nn.Module):
+    """Writes one trained weight in every forward, another to the bits that it held."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.decayed, self.held, self.unused = (nn.Parameter(torch.ones(size)) for _ in range(3))
+
+    def forward(self, x: Any) -> Any:
+        with torch.no_grad():
+            self.decayed.mul_(0.5)
+            self.held.mul_(1)
+        return (x * 2).sin()
+
+
+@pytest.mark.parametrize("size", [2, 2**15])
+def test_a_trained_weight_that_a_replay_writes_is_named(size: int) -> None:
+    assert watched(Renewing(size), torch.ones(size, requires_grad=True)) == ("decayed",)
 
 
 def test_layers_without_a_shape_are_looked_at_by_both_probes() -> None:

@@ -150,3 +150,11 @@ def buffers_frozen_parameter(model: Any, x: Tensor) -> Any:
     """Weights of a teacher that ask for no gradient and follow the student's with every call."""
     model.teacher.weight.lerp_(model.linear.weight.detach(), 0.5)
     return model.linear(x).sin()
+
+
+@region(parts=lambda: {"shift": nn.Parameter(torch.ones(WIDTH))})
+def buffers_trained_weight(model: Any, x: Tensor) -> Any:
+    """A trained weight that each call decays by itself."""
+    with torch.no_grad():
+        model.shift.mul_(0.9)
+    return model.linear(x).sin() + model.shift
