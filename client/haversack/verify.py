@@ -139,7 +139,8 @@ class VerifyRequest:
     def _setting_violations(self) -> list[Violation]:
         found: list[Violation] = []
         if self.determinism_check not in ("", "default", "none"):
-            sentence = f"{self.determinism_check!r} is unknown to PyTorch; use default or none"
+            asked = checks.shortly(self.determinism_check)
+            sentence = f"{asked} is unknown to PyTorch; use default or none"
             found.append(Violation("determinism_check", sentence))
         for index, facet in enumerate(self.waivers):
             if facet not in _WAIVABLE:
@@ -163,7 +164,7 @@ def workload_violations(path: str, workload: WorkloadReference) -> list[Violatio
         sentence = "give the name of a built-in workload or an entry point, and not both"
         found.append(Violation(f"{path}.name", sentence))
     if entry_point and not _ENTRY_POINT.fullmatch(entry_point):
-        sentence = f"{entry_point!r} is not of the form package.module:factory"
+        sentence = f"{entry_point[:200]!r} is not of the form package.module:factory"
         found.append(Violation(f"{path}.entry_point", sentence))
     return found + _args_violations(f"{path}.args_json", workload.args_json)
 
@@ -193,7 +194,11 @@ def _plan_violations(plan: VerifyPlan) -> list[Violation]:
 def _device_violations(device: object) -> list[Violation]:
     if isinstance(device, str) and (not device or _DEVICE.fullmatch(device)):
         return []
-    return [Violation("device", f"{device!r} is not a device; use cpu, or cuda:0 and so on")]
+    return [
+        Violation(
+            "device", f"{checks.shortly(device)} is not a device; use cpu, or cuda:0 and so on"
+        )
+    ]
 
 
 def _args_violations(path: str, args_json: str) -> list[Violation]:

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import IO, Any
 
+import haversack_kernels
 from haversack import verify
 from haversack_server.verify import frames
 
@@ -153,7 +154,8 @@ def start_worker(
 def _environment(gpu: str) -> dict[str, str]:
     """Give the worker's variables: none of ours, since they may hold secrets."""
     kept = {n: value for n, value in os.environ.items() if not n.startswith(_NOT_THEIRS)}
-    packages = [pathlib.Path(file).parent for file in (__file__, verify.__file__)]
+    files = (__file__, verify.__file__, haversack_kernels.__file__)
+    packages = [pathlib.Path(file).parent for file in files]
     return {
         **kept,
         **dict.fromkeys(_ONE_THREAD, "1"),

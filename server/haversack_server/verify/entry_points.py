@@ -16,8 +16,8 @@ def check_allowed(entry_point: str, allow: Sequence[str], *, field: str) -> None
     prefixes = f"only {', '.join(allow)} may run here" if allow else "no entry point may run here"
     package = entry_point.partition(":")[0].partition(".")[0]
     raise InvalidRequestError(
-        f"{entry_point!r} is not allowed: {prefixes}; an embedded server takes "
-        f"--allow {package}., a server its own configuration",
+        f"{entry_point[:200]!r} is not allowed: {prefixes}; an embedded server takes "
+        f"--allow {package[:200]}., a server its own configuration",
         field=field,
     )
 

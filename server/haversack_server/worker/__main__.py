@@ -4,6 +4,7 @@ Both speak over a socket that they inherit by its number; there is nothing here 
 """
 
 import argparse
+import importlib
 import json
 import os
 import socket
@@ -51,6 +52,8 @@ def _be_zygote(control: socket.socket, folder: str) -> None:
 
 
 def _be_job(channel: socket.socket, limits: Limits, parent: int | None) -> None:
+    # Before: the folder of compiled code is one that no job may write to.
+    importlib.import_module("haversack_server.worker.memory_digest")
     # A server is no parent whose end can be watched: the thread that started this process may end
     # before it does.
     isolation = confine(limits, keep=[channel.fileno()], parent=parent)

@@ -29,7 +29,7 @@ from haversack_server.gpus import attached
 from haversack_server.gpus.attached import Attached
 from haversack_server.gpus.nvml import Gpu
 from haversack_server.verify.admissible import check_admissible
-from haversack_server.verify.entry_points import check_prefix, covers
+from haversack_server.verify.entry_points import check_allowed, check_prefix, covers
 
 MLP = WorkloadReference(name="mlp")
 FSDP2 = VerifyWorld(size=4, sharding=Sharding.FSDP2)
@@ -106,6 +106,28 @@ def test_every_rule_that_is_broken_is_told_at_once() -> None:
 def test_limits_are_positive_integers(field: str, value: object) -> None:
     with pytest.raises(InvalidRequestError, match=f"limits.{field}"):
         VerifyLimits(**{field: value})  # type: ignore[arg-type]
+
+
+LONG = "x" * 10**6
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"device": LONG},
+        {"determinism_check": LONG},
+        {"workload": WorkloadReference(entry_point=LONG)},
+        {"plan": VerifyPlan(actions=(BlockAction(block=LONG, option="recompute"),) * 2)},
+    ],
+)
+def test_what_is_wrong_is_told_in_few_words_however_long_it_is(fields: dict[str, Any]) -> None:
+    assert len(str(refused(**fields))) < 500
+
+
+def test_an_entry_point_that_is_not_allowed_is_told_in_few_words() -> None:
+    with pytest.raises(InvalidRequestError, match="no entry point may run here") as refusal:
+        check_allowed(f"{LONG}:{LONG}", [], field="workload.entry_point")
+    assert len(str(refusal.value)) < 1000
 
 
 def test_regions_and_a_plan_exclude_each_other() -> None:
