@@ -133,8 +133,8 @@ class _FacetEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Facet.ValueType
     FACET_PARAMETER_GRADIENTS: _Facet.ValueType  # 3
     """Gradients of the parameters; none is not zero."""
     FACET_BUFFERS: _Facet.ValueType  # 4
-    """Buffers of the model after the step, and parameters that ask for no gradient; of a resume job, buffers
-    right after its state was read back.
+    """Buffers of the model after the step, parameters that ask for no gradient, and trained ones that the step
+    itself has written; of a resume job, buffers right after its state was read back.
     """
     FACET_RNG: _Facet.ValueType  # 5
     """States of the random generators after the step: torch, each device, python, numpy, generators
@@ -175,8 +175,8 @@ FACET_INPUT_GRADIENTS: Facet.ValueType  # 2
 FACET_PARAMETER_GRADIENTS: Facet.ValueType  # 3
 """Gradients of the parameters; none is not zero."""
 FACET_BUFFERS: Facet.ValueType  # 4
-"""Buffers of the model after the step, and parameters that ask for no gradient; of a resume job, buffers
-right after its state was read back.
+"""Buffers of the model after the step, parameters that ask for no gradient, and trained ones that the step
+itself has written; of a resume job, buffers right after its state was read back.
 """
 FACET_RNG: Facet.ValueType  # 5
 """States of the random generators after the step: torch, each device, python, numpy, generators
