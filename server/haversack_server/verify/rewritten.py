@@ -7,7 +7,7 @@ that is near enough only if nothing but rounding can differ is not so where a re
 compute something else, or to find something else than its forward did.
 
 A trained weight that differs although a probe saw no replay write it, and whose gradient differs,
-follows from that gradient, by which a hook has stepped, and is left out.
+follows from that gradient, as far as was seen: a hook has stepped by it. That is a warning.
 """
 
 from collections.abc import Iterable
@@ -28,11 +28,14 @@ def without_tolerance(
     written = set(watched.rewritten) if watched is not None else set()
     differ = checkpointed.rng != plain.rng or _replays_differ(watched, traced)
     stepped = _with_other_gradients(checkpointed.rows) - written if watched is not None else set()
-    return tuple(
-        _strict(row, written, differ)
-        for row in checkpointed.rows
-        if row.facet is not Facet.BUFFERS or _bare(row) not in stepped
-    )
+    return tuple(_strict(_followed(row, stepped), written, differ) for row in checkpointed.rows)
+
+
+def _followed(row: Row, stepped: set[str]) -> Row:
+    if row.facet is not Facet.BUFFERS or _bare(row) not in stepped:
+        return row
+    note = f"{row.note}, which follows from its gradient, as far as was seen"
+    return replace(row, closeness=Closeness.CLOSE, note=note)
 
 
 def _with_other_gradients(rows: Iterable[Row]) -> set[str]:

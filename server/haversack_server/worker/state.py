@@ -25,27 +25,27 @@ class Snapshot:
     """What was reached: a digest of each thing and of each generator, by its path.
 
     ``own_changes`` has what was told of things that it was told of, ``with_gradient`` the tensors
-    that have a gradient, and ``weights`` the paths of those that gradients are stored for, by their
-    ids.
+    that have a gradient, and ``weights`` the path of each that gradients are stored for, and what
+    the steps themselves left in it, by its id: several may have one path.
     """
 
     values: dict[str, str] = field(default_factory=dict)
     generators: dict[str, str] = field(default_factory=dict)
     own_changes: dict[str, str] = field(default_factory=dict)
     with_gradient: dict[str, torch.Tensor] = field(default_factory=dict)
-    weights: dict[int, str] = field(default_factory=dict)
+    weights: dict[int, tuple[str, str]] = field(default_factory=dict)
     truncated: bool = False
 
     def take(self, tensor: torch.Tensor) -> None:
         """Leave a weight out, whose content is compared elsewhere."""
-        path = self.weights.pop(id(tensor))
-        del self.values[path]
+        path, _ = self.weights.get(id(tensor), ("", ""))
+        self.values.pop(path, None)
         self.own_changes.pop(path, None)
 
     def left_by_steps(self, tensor: torch.Tensor) -> str | None:
         """Spell what the steps themselves left in a weight; None for one that is not reached."""
-        path = self.weights.get(id(tensor), "")
-        return self.own_changes.get(path) or self.values.get(path)
+        _, said = self.weights.get(id(tensor), ("", None))
+        return said
 
 
 def snapshot(
@@ -70,7 +70,7 @@ def snapshot(
             if id(thing) in own_changes:
                 found.own_changes[path] = own_changes[id(thing)]
             if is_weight(thing):
-                found.weights[id(thing)] = path
+                found.weights[id(thing)] = path, own_changes.get(id(thing), record)
         if _has_gradient(thing):
             found.with_gradient[path] = thing
         if len(found.values) >= most_things:
