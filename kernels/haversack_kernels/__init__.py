@@ -1,4 +1,4 @@
-"""Exact solvers for what to save: arrays in, arrays out.
+"""Exact solvers for what to save, and sums over memory: arrays in, arrays out.
 
 Imports nothing by itself: ``haversack_kernels.knapsack`` and ``haversack_kernels.ceiling`` load
 numba when they are imported. Knows nothing of models, budgets, requests or the service.

@@ -3,7 +3,7 @@
 NH of Black, Halevi, Krawczyk, Krovetz and Rogaway (1999, "UMAC: Fast and Secure Message
 Authentication"): both halves of a word are added to random numbers of their own, and multiplied
 with each other. Rows that differ have equal sums once in 2**32 times, whatever they differ in. One
-pass, as fast as memory is read; every row has a sum of its own, and all rows the same keys.
+pass, nearly as fast as memory is read; every row has a sum of its own, and all rows the same keys.
 """
 
 from typing import TypeAlias

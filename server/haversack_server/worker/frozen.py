@@ -1,8 +1,7 @@
 """Parameters that ask for no gradient: what changes them is no optimizer, so they are as buffers.
 
-So are trained ones that a step writes by itself. Those that a run has written are kept as tensors,
-which are compared as buffers are; of all others, which may be most of a large model, only a digest
-is.
+Those that a run has written are kept as tensors, which are compared as buffers are; of all others,
+which may be most of a large model, only a digest is.
 """
 
 from collections.abc import Mapping
@@ -27,11 +26,6 @@ def of(modules: Mapping[str, nn.Module]) -> dict[str, torch.Tensor]:
 def standing(modules: Mapping[str, nn.Module]) -> dict[str, Known]:
     """Take note of frozen parameters before a step."""
     return {name: known(each) for name, each in of(modules).items()}
-
-
-def trained(parameters: Mapping[str, torch.Tensor]) -> dict[str, Known]:
-    """Take note of trained parameters before a step; of one that has no shape yet there is none."""
-    return {name: known(each) for name, each in parameters.items() if not is_lazy(each)}
 
 
 def left(modules: Mapping[str, nn.Module], stood: Mapping[str, Known]) -> Values:

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from haversack.torch import Workload
@@ -23,7 +24,7 @@ from haversack.verify import Facet
 from haversack_server.worker import frozen, reach, rng
 from haversack_server.worker.comparable import comparable
 from haversack_server.worker.errors import BadWorkloadError
-from haversack_server.worker.known_tensors import Known
+from haversack_server.worker.known_tensors import Known, known
 from haversack_server.worker.state import Snapshot, is_weight, walk
 from haversack_server.worker.values import Values, flatten
 
@@ -187,7 +188,9 @@ def find_leaves(workload: Workload) -> Leaves:
 def _standing(
     modules: Mapping[str, nn.Module], parameters: Mapping[str, torch.Tensor]
 ) -> dict[str, Known]:
-    return {**frozen.trained(parameters), **frozen.standing(modules)}
+    """Take note of all parameters; of a trained one that has no shape yet there is no note."""
+    trained = {name: known(each) for name, each in parameters.items() if not is_lazy(each)}
+    return {**trained, **frozen.standing(modules)}
 
 
 def _optimized(workload: Workload) -> dict[str, torch.Tensor]:

@@ -1,6 +1,7 @@
 """Python state that a workload reaches: what a region may change beside tensors and gradients.
 
-Walks what ``reach`` names. Buffers, frozen parameters and default generators are other facets.
+Walks what ``reach`` names. Buffers, frozen parameters, trained ones that the step has written, and
+default generators are other facets.
 Digests are taken outside the step, so no probe runs inside a region.
 """
 
