@@ -1,4 +1,4 @@
-"""Digests of memory of the host: of long memory nearly as fast as it is read, by sums over its rows."""
+"""Digests of memory of the host: of long memory by sums over its rows, nearly as fast as a read."""
 
 import ctypes
 import zlib
