@@ -172,12 +172,12 @@ def test_a_trained_weight_that_the_step_writes_is_as_a_buffer(factor: float, cou
 
 def test_weights_that_share_a_path_are_told_apart() -> None:
     model: Any = nn.Module()
-    model.kinds = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)])
-    model.lookup = {int: model.kinds[0], str: model.kinds[1]}
+    one, other = nn.Linear(2, 2), nn.Linear(2, 2)
+    model.kinds = nn.ModuleList([one, other])
+    lookup = {int: one, str: other}
     leaves = find_leaves(Workload(model))
-    state = snapshot({"lookup": model.lookup})
-    assert leaves.take_written(state) == ()
-    model.kinds[0].weight.data.mul_(2)
-    model.kinds[1].weight.data.mul_(2)
-    written = leaves.take_written(snapshot({"lookup": model.lookup}))
+    assert leaves.take_written(snapshot({"lookup": lookup})) == ()
+    for each in (one, other):
+        each.weight.data.mul_(2)
+    written = leaves.take_written(snapshot({"lookup": lookup}))
     assert written == ("kinds.0.weight", "kinds.1.weight")
